@@ -1,0 +1,65 @@
+"""Frames in and out of bytes: JPEG, mp4 packets, and the resize every room shares. RGB uint8 everywhere."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+
+import av
+import cv2
+import numpy as np
+
+from hardware.errors import InputError
+
+MAX_PIXELS = 1 << 27
+
+
+def decode_jpeg(data: np.ndarray | bytes, where: object) -> np.ndarray:
+    """RGB uint8 (H, W, 3) of one JPEG. OpenCV gives BGR: this is the only place that turns it round."""
+    buffer = np.frombuffer(data, np.uint8) if isinstance(data, bytes) else data
+    image = cv2.imdecode(buffer, cv2.IMREAD_COLOR) if len(buffer) else None
+    if image is None:
+        raise InputError(
+            where, "is not a JPEG image that can be decoded", "the file is damaged; check its sha256"
+        )
+    return cv2.cvtColor(image, cv2.COLOR_BGR2RGB)
+
+
+def decode_video(container: bytes, where: object, skip: int = 0) -> Iterator[np.ndarray]:
+    """Decode a video from its first packet to its last, in order, without seeking.
+
+    Parameters
+    ----------
+    container : the bytes of one mp4 (or any container libav reads from memory).
+    where : named in errors.
+    skip : decoded frames to drop at the start (an episode cut out of a longer video starts at a key frame).
+
+    Yields
+    ------
+    uint8 array (H, W, 3), RGB.
+    """
+    try:
+        with av.open(io.BytesIO(container)) as file:
+            if not file.streams.video:
+                raise InputError(where, "holds no video stream")
+            stream = file.streams.video[0]
+            if (stream.width or 0) * (stream.height or 0) > MAX_PIXELS:
+                raise InputError(where, f"claims frames of {stream.width}x{stream.height} pixels")
+            stream.thread_type = "AUTO"
+            for number, frame in enumerate(file.decode(stream)):
+                if number >= skip:
+                    yield frame.to_ndarray(format="rgb24")
+    except av.error.FFmpegError as error:
+        raise InputError(where, f"cannot be decoded: {error}", "the video is damaged or truncated") from None
+
+
+def resize(image: np.ndarray, size: tuple[int, int]) -> np.ndarray:
+    """Resize an RGB image (H, W, 3) to `size` (height, width).
+
+    Area averaging when shrinking (it is its own antialias filter), bilinear when enlarging.
+    """
+    height, width = size
+    if image.shape[:2] == (height, width):
+        return image
+    shrinks = height <= image.shape[0] and width <= image.shape[1]
+    return cv2.resize(image, (width, height), interpolation=cv2.INTER_AREA if shrinks else cv2.INTER_LINEAR)
