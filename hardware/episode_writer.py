@@ -34,7 +34,7 @@ class EpisodeWriter:
         self.final = folder / "episodes" / f"{index:06d}.h5"
         self.partial = self.final.with_suffix(".h5.partial")
         self._clocks: dict[str, int] = {}
-        self._frames: dict[str, list[np.ndarray]] = {view.name: [] for view in info.views}
+        self._frames: dict[str, list[tuple[int, int, np.ndarray]]] = {view.name: [] for view in info.views}
         self._last_ns: dict[str, int] = {}
         self._faults: Counter[str] = Counter()
         self.clocks(start=(time.monotonic_ns(), time.time_ns()))
@@ -113,11 +113,13 @@ class EpisodeWriter:
                 raise InputError(
                     f"view {view}", f"a frame is not uint8 {expected}", "render it at the declared size"
                 )
+            self._check_times(group, [time_ns], 1)
             pending = self._frames[view]
-            pending.append(frame.copy())  # cameras and renderers reuse their buffers
+            pending.append((time_ns, sequence, frame.copy()))  # cameras and renderers reuse their buffers
             if len(pending) == _frames_a_chunk(frame.nbytes):  # whole chunks: each is compressed once
                 self._write_pending(view)
-        elif declared.encoding == "jpeg":
+            return
+        if declared.encoding == "jpeg":
             data = np.frombuffer(bytes(frame), np.uint8)
             offset = len(self._file[f"{group}/data"]) if f"{group}/data" in self._file else 0
             self._append(f"{group}/data", data, (), chunk=CHUNK_BYTES // 4)
@@ -194,7 +196,7 @@ class EpisodeWriter:
 
     # -- inside ----------------------------------------------------------------------------------------------
 
-    def _times(self, group: str, time_ns: Any, count: int) -> None:
+    def _check_times(self, group: str, time_ns: Any, count: int) -> np.ndarray:
         times = np.atleast_1d(np.asarray(time_ns, np.int64))
         if len(times) != count:
             raise InputError(f"{self.final.name}, {group}", f"{len(times)} times for {count} rows")
@@ -205,7 +207,10 @@ class EpisodeWriter:
                     f"{self.final.name}, {group}", "its clock does not advance", "check the time source"
                 )
             self._last_ns[group] = int(times[-1])
-        self._append(f"{group}/time_ns", times, ())
+        return times
+
+    def _times(self, group: str, time_ns: Any, count: int) -> None:
+        self._append(f"{group}/time_ns", self._check_times(group, time_ns, count), ())
         if time.monotonic() - self._flushed > FLUSH_EVERY_S:
             with _disk_errors(self.partial):
                 self._file.flush()
@@ -214,10 +219,13 @@ class EpisodeWriter:
 
     def _write_pending(self, view: str) -> None:
         if self._frames[view]:
-            block = np.stack(self._frames[view])
+            times, sequences, frames = zip(*self._frames[view])
+            block = np.stack(frames)
             self._append(
                 f"views/{view}/frames", block, block.shape[1:], chunk=_frames_a_chunk(block[0].nbytes)
             )
+            self._append(f"views/{view}/sequence", np.array(sequences, np.int64), ())
+            self._append(f"views/{view}/time_ns", np.array(times, np.int64), ())
             self._frames[view].clear()
 
     def _create(self, name: str, dtype: Any, shape: tuple[int, ...], chunk: int = 512) -> h5py.Dataset:

@@ -39,10 +39,12 @@ def decode_video(container: bytes, where: object, skip: int = 0) -> Iterator[np.
     uint8 array (H, W, 3), RGB.
     """
     try:
-        with av.open(io.BytesIO(container)) as file:
+        with av.open(io.BytesIO(container), metadata_errors="ignore") as file:
             if not file.streams.video:
                 raise InputError(where, "holds no video stream")
             stream = file.streams.video[0]
+            if stream.codec_context is None:
+                raise InputError(where, "is in a codec that is not known here")
             if (stream.width or 0) * (stream.height or 0) > MAX_PIXELS:
                 raise InputError(where, f"claims frames of {stream.width}x{stream.height} pixels")
             stream.thread_type = "AUTO"

@@ -52,7 +52,7 @@ class View(_Model):
 class RecordingInfo(_Model):
     """The content of `recording.yaml`."""
 
-    schema_: Literal["jointprobe-recording/1"] = Field("jointprobe-recording/1", alias="schema")
+    schema_: Literal["jointprobe-recording/1"] = Field(default="jointprobe-recording/1", alias="schema")
     robot: str
     joints: list[Joint] = Field(min_length=1, max_length=256)
     actions: Actions | None = None

@@ -16,7 +16,7 @@ START_NS = 1_000_000_000
 def scene(position: np.ndarray, size: int = 32) -> np.ndarray:
     """uint8 (size, size, 3): joint 0 moves a square sideways, joint 1 up and down, in a colour of its own."""
     image = np.zeros((size, size, 3), np.uint8)
-    image[..., 2] = 40
+    image[..., 2] = int(60 + 30 * position[0])  # no two frames of a moving arm are alike
     column, row = (int((0.5 + angle / 4) * (size - 8)) for angle in position[:2])
     image[max(row, 0) : row + 8, max(column, 0) : column + 8] = (220, 90, 10)
     return image

@@ -1,0 +1,149 @@
+"""What every encoder is: frames in, latents out, a fingerprint over weights and preprocessing."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+
+from hardware.errors import InputError
+from hardware.frames import resize
+
+
+class Encoder(ABC):
+    """Turns the frames of one moment, all views together, into one latent.
+
+    Attributes
+    ----------
+    kind : `cnn`, `pixels`, `untrained:cnn`, `transformers`, `import`.
+    views : names of the views in the order it was made for, or None where any will do.
+    width : number of latent dimensions D.
+    image_size : (height, width) that frames are brought to before `encode`, or None to keep them as recorded.
+    architecture, preprocessing : JSON-able facts; they are part of the fingerprint.
+    """
+
+    kind: str
+    views: tuple[str, ...] | None
+    width: int
+    image_size: tuple[int, int] | None = None
+    architecture: dict[str, Any]
+    preprocessing: dict[str, Any]
+
+    @abstractmethod
+    def encode(self, frames: np.ndarray) -> np.ndarray:
+        """Latents of a batch.
+
+        Parameters
+        ----------
+        frames : uint8 (B, V, H, W, 3), RGB, views in the order of `views`. Frames of another size than
+            `image_size` are resized the way `hardware.frames.resize` does it.
+
+        Returns
+        -------
+        float32 array (B, D)
+        """
+
+    @abstractmethod
+    def tensors(self) -> Iterable[tuple[str, torch.Tensor]]:
+        """Every tensor that decides the latents, as (name, tensor) by rising name."""
+
+    def to(self, device: torch.device | str) -> Encoder:
+        """Move the weights; encoders that live in numpy stay where they are."""
+        return self
+
+    def identity(self) -> dict[str, Any]:
+        """The JSON part of the fingerprint: kind, views, architecture, preprocessing."""
+        return {
+            "kind": self.kind,
+            "views": None if self.views is None else list(self.views),
+            "architecture": self.architecture,
+            "preprocessing": self.preprocessing,
+        }
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 over `identity` and the tensors (FORMATS.md). Read once: weights do not change in use."""
+        return fingerprint(self.identity(), self.tensors())
+
+    def describe(self) -> dict[str, Any]:
+        """JSON-able facts for provenance and the card."""
+        return {**self.identity(), "width": self.width, "fingerprint": self.fingerprint}
+
+
+def fingerprint(identity: Mapping[str, Any], tensors: Iterable[tuple[str, torch.Tensor]]) -> str:
+    """SHA-256 that changes with one weight, one name, one shape or one setting, and with nothing else.
+
+    The bytes hashed are the canonical JSON of `identity`, then for each tensor, by sorted name, the canonical
+    JSON of [name, dtype, shape] and its raw little-endian bytes in C order. Shape and dtype fix each
+    length, so no two contents give the same bytes.
+
+    Parameters
+    ----------
+    identity : JSON-able.
+    tensors : (name, tensor) by rising name.
+    """
+    digest = hashlib.sha256(canonical_json(identity))
+    before = ""
+    for name, tensor in tensors:
+        if before and name <= before:
+            raise ValueError(f"tensors must come by rising name: {name!r} after {before!r}")
+        before = name
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        digest.update(canonical_json([name, dtype, list(tensor.shape)]))
+        flat = tensor.detach().cpu().contiguous().reshape(-1)  # memory formats differ, the values do not
+        digest.update(flat.view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def canonical_json(value: Any) -> bytes:
+    """JSON with sorted keys, no spaces, UTF-8; NaN is an error. The same value gives the same bytes."""
+    return json.dumps(
+        value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+    ).encode()
+
+
+def prepare_frames(frames: np.ndarray, views: int, image_size: tuple[int, int] | None) -> np.ndarray:
+    """Check a batch and bring it to `image_size`; uint8 (B, V, H, W, 3), C-contiguous."""
+    frames = np.asarray(frames)
+    if frames.dtype != np.uint8 or frames.ndim != 5 or frames.shape[1] != views or frames.shape[4] != 3:
+        raise InputError(
+            "frames",
+            f"are {frames.dtype} {frames.shape}, expected uint8 (B, {views}, H, W, 3)",
+            "give RGB frames of the encoder's views, one batch axis first",
+        )
+    if image_size is not None and frames.shape[2:4] != image_size:
+        flat = frames.reshape(-1, *frames.shape[2:])
+        small = np.stack([resize(image, image_size) for image in flat]) if len(flat) else flat
+        frames = small.reshape(len(frames), views, *image_size, 3)
+    return np.ascontiguousarray(frames)
+
+
+def check_views(views: Sequence[str] | None, where: object) -> tuple[str, ...]:
+    """Views as a tuple; at least one, no name twice."""
+    named = tuple(views or ())
+    if not named:
+        raise InputError(where, "no view was named", "name the views that are encoded, in order")
+    if len(set(named)) != len(named):
+        raise InputError(where, f"a view is named twice: {', '.join(named)}", "name each view once")
+    return named
+
+
+def common_size(
+    views: Sequence[str], image_shapes: Mapping[str, tuple[int, int]] | None
+) -> tuple[int, int] | None:
+    """None where the views have one size; else the largest height and width, to which all are brought."""
+    shapes = {tuple(image_shapes[view]) for view in views if view in image_shapes} if image_shapes else set()
+    if len(shapes) < 2:
+        return None
+    return max(height for height, _ in shapes), max(width for _, width in shapes)
+
+
+def default_device() -> torch.device:
+    """CUDA where there is one, else the CPU."""
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")

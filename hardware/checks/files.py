@@ -1,0 +1,145 @@
+"""Files, counts, gaps and recorded faults."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from hardware.checks.check import Check, State, and_more, short
+from hardware.episode import Episode, JointLog
+from hardware.errors import InputError
+from hardware.recording import Recording
+
+
+def read_joints(episodes: list[Episode]) -> tuple[dict[int, JointLog], dict[int, str]]:
+    logs, unreadable = {}, {}
+    for episode in episodes:
+        try:
+            logs[episode.index] = episode.joints()
+        except InputError as error:
+            unreadable[episode.index] = str(error)
+    return logs, unreadable
+
+
+def check_hashes(episodes: list[Episode]) -> Check:
+    wrong = {}
+    for episode in episodes:
+        try:
+            episode.verify()
+        except InputError as error:
+            wrong[episode.index] = error.problem
+    if not wrong:
+        return Check("hashes", "pass", f"{len(episodes)} episode files have the sha256 of the manifest")
+    first = next(iter(wrong))
+    return Check(
+        "hashes",
+        "fail",
+        f"episode {first} {wrong[first]}{and_more(wrong)}",
+        {"episodes": list(wrong)},
+        "restore these files from a copy",
+    )
+
+
+def check_contiguity(recording: Recording) -> Check:
+    indices = recording.episode_indices
+    absent = sorted(set(range(indices[0], indices[-1] + 1)) - set(indices))
+    evidence = {"episodes": absent, "first": indices[0], "last": indices[-1], "count": len(indices)}
+    said = list((recording.info.source or {}).get("missing", []))
+    if said:
+        evidence["missing_in_source"] = said
+    if not absent:
+        message = f"episodes {indices[0]} to {indices[-1]} without a gap"
+        state: State = "pass"
+    else:
+        message = f"{len(absent)} episodes are absent between {indices[0]} and {indices[-1]}: {short(absent)}"
+        state = "warn"
+    if said:
+        message += f"; the source lacks: {'; '.join(said)}"
+    return Check(
+        "contiguity", state, message, evidence, "name episodes by number, never by position" if absent else ""
+    )
+
+
+def check_joints_readable(unreadable: dict[int, str]) -> Check:
+    if not unreadable:
+        return Check("joints", "pass", "all joint rows can be read and are finite numbers")
+    first = next(iter(unreadable))
+    return Check(
+        "joints",
+        "fail",
+        f"episode {first}: {unreadable[first]}{and_more(unreadable)}",
+        {"episodes": list(unreadable)},
+        "restore these files from a copy, or leave the episodes out",
+    )
+
+
+def check_counts(recording: Recording, logs: dict[int, JointLog]) -> Check:
+    """Manifest against files; and where rows pair by number, rows against frames."""
+    problems: dict[int, str] = {}
+    for index, log in logs.items():
+        episode = recording.episode(index)
+        rows = len(log.time_ns)
+        counts = {view: _frame_count(episode, view) for view in recording.info.view_names}
+        claimed = {view: episode.line.frames.get(view, 0) for view in counts}
+        if rows != episode.line.joint_rows or counts != claimed:
+            problems[index] = (
+                f"the file holds {rows} rows and frames {counts}, "
+                f"the manifest says {episode.line.joint_rows} and {claimed}"
+            )
+        elif recording.info.pairing == "row":
+            apart = {view: count for view, count in counts.items() if count not in (0, rows)}
+            if apart:
+                problems[index] = f"{rows} rows, but frames {apart}: the rest is not paired"
+    rows, seconds = (
+        sum(getattr(line, key) for line in recording.manifest) for key in ("joint_rows", "seconds")
+    )
+    frames = {
+        view: sum(line.frames.get(view, 0) for line in recording.manifest)
+        for view in recording.info.view_names
+    }
+    evidence = {"rows": rows, "frames": frames, "seconds": round(seconds, 3), "episodes": list(problems)}
+    if not problems:
+        return Check(
+            "counts", "pass", f"{rows} rows and frames {frames or 'none'} are as the manifest says", evidence
+        )
+    first = next(iter(problems))
+    return Check(
+        "counts",
+        "fail",
+        f"episode {first}: {problems[first]}{and_more(problems)}",
+        evidence,
+        "leave these episodes out of studies, or import the set again",
+    )
+
+
+def _frame_count(episode: Episode, view: str) -> int:
+    try:
+        return episode.frame_count(view)
+    except InputError:
+        return 0
+
+
+def check_faults(episodes: list[Episode]) -> Check:
+    kinds: Counter[str] = Counter()
+    shown: list[str] = []
+    touched = []
+    for episode in episodes:
+        try:
+            faults = episode.faults()
+        except InputError as error:
+            faults = [{"kind": "unreadable", "message": str(error)}]
+        for fault in faults:
+            if fault["kind"] not in kinds:
+                shown.append(f"episode {episode.index}: {fault['message']}")
+            kinds[fault["kind"]] += 1
+        if faults:
+            touched.append(episode.index)
+    if not kinds:
+        return Check("faults", "pass", "no fault was recorded")
+    counted = ", ".join(f"{kind} {count} times" for kind, count in kinds.items())
+    return Check(
+        "faults",
+        "warn",
+        f"{counted}, in episodes {short(touched)}; first of each: {'; '.join(shown)}",
+        {"kinds": dict(kinds), "episodes": touched},
+        "leave these episodes or views out of studies that need them",
+    )

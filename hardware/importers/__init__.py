@@ -1,0 +1,10 @@
+"""hardware.importers: recordings made of sets in other formats.
+
+One call, `import_recording`, for every format; each format is a module with `detect` and `read` (see
+`importing.FORMATS`). Units are declared, counts compared, videos never encoded again. LeRobotDataset v2.1
+and v3.0 for now.
+"""
+
+from hardware.importers.importing import ImportReport, import_recording, open_source
+
+__all__ = ["ImportReport", "import_recording", "open_source"]

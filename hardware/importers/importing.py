@@ -1,0 +1,310 @@
+"""The import itself: a source in, a recording out, each count compared on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+
+from hardware.calibration import Calibration, load_calibration
+from hardware.episode_writer import EpisodeWriter
+from hardware.errors import InputError
+from hardware.importers import lerobot_formats
+from hardware.importers.source import Disagreements, Rows, Source
+from hardware.importers.units import Conversion, Seen, plan_actions, plan_conversions, seen_in
+from hardware.importers.video import Clip, VideoUnreadable
+from hardware.recording import Progress, Recording, RecordingWriter, host_facts, software_versions
+from hardware.schema import Actions, RecordingInfo, View, parse_model
+
+FORMATS: tuple[ModuleType, ...] = (lerobot_formats,)
+"""Formats that can be imported: modules with `KNOWN` (for people), `detect(folder)` and `read(folder)`."""
+
+
+@dataclass(frozen=True)
+class ImportReport:
+    """What an import made.
+
+    Attributes
+    ----------
+    recording : folder of the recording.
+    episodes : numbers of its episodes, which are those of the source.
+    rows, frames : joint rows, and frames by view.
+    missing : what the source names and does not hold, in words.
+    faults : recorded disagreements, in words, each with its episode.
+    """
+
+    recording: Path
+    episodes: list[int]
+    rows: int
+    frames: dict[str, int]
+    missing: list[str]
+    faults: list[str]
+
+
+def import_recording(
+    source: str | Path,
+    to: str | Path,
+    *,
+    unit: str | None = None,
+    calibrations: Mapping[str, str | Path] | None = None,
+    lenient: bool = False,
+    progress: Progress | None = None,
+) -> ImportReport:
+    """Make a recording of a set in another format.
+
+    Called again with the same arguments it goes on with the episodes that are not sealed yet.
+
+    Parameters
+    ----------
+    source : folder of the set; it is only read.
+    to : folder of the recording, new or begun by the same import.
+    unit : `ticks`, `degrees`, `normalized` or `radians`, of every joint of the set. It is never guessed:
+    without it, an
+        InputError shows the ranges and what each unit would mean.
+    calibrations : LeRobot calibration files, by the prefix of the joints they serve ("" for all).
+    lenient : keep what disagrees (counts, positions, values that are not numbers) as recorded faults.
+    progress : called as progress(done, total, what) after each episode.
+    """
+    folder = Path(source)
+    opened = open_source(folder)
+    loaded = {prefix: load_calibration(path) for prefix, path in (calibrations or {}).items()}
+    episodes, seen, left_out = _survey(opened, lenient)
+    conversions = plan_conversions(opened.joint_names, seen, unit, loaded, folder)
+    missing = [*opened.missing, *left_out]
+    info = _describe(opened, conversions, str(unit), loaded, missing, lenient)
+    with RecordingWriter.resume(to, info) as writer:
+        for done, episode in enumerate(episodes, start=1):
+            if episode not in writer.sealed:
+                _import_episode(writer, opened, episode, conversions, lenient)
+            if progress is not None:
+                progress(done, len(episodes), f"episode {episode}")
+    return _report(Recording.open(to), missing)
+
+
+def open_source(folder: Path) -> Source:
+    """The set in `folder`, by the first format that knows it."""
+    if not folder.is_dir():
+        raise InputError(
+            folder, "is not a folder", "give the folder of the set (for LeRobot, the one that holds meta/)"
+        )
+    for known in FORMATS:
+        if known.detect(folder):
+            return known.read(folder)
+    names = "; ".join(known.KNOWN for known in FORMATS)
+    raise InputError(folder, "is in no format that can be imported", f"known: {names}")
+
+
+def _survey(source: Source, lenient: bool) -> tuple[list[int], list[Seen], list[str]]:
+    """Read every table once: (episodes that can be read, what their joints hold, words for the others).
+
+    An episode that cannot be read is an error unless lenient.
+    """
+    episodes: list[int] = []
+    left_out: list[str] = []
+
+    def states() -> Iterator[np.ndarray]:
+        for episode in source.episodes:
+            try:
+                state = source.rows(episode, Disagreements(str(source.folder), lenient=True)).state
+                if lenient and not np.isfinite(state[0]).all():
+                    raise InputError(
+                        f"{source.folder}, episode {episode}", "its first row already holds no numbers"
+                    )
+            except InputError as error:
+                if not lenient:
+                    raise
+                left_out.append(f"episode {episode} is left out: {error.where}: {error.problem}")
+            else:
+                episodes.append(episode)
+                yield state
+
+    seen = seen_in(states(), len(source.joint_names))
+    if not episodes:
+        raise InputError(
+            source.folder, f"no episode can be read ({'; '.join(left_out)[:300]})", "restore the set"
+        )
+    return episodes, seen, left_out
+
+
+def _describe(
+    source: Source,
+    conversions: list[Conversion],
+    unit: str,
+    calibrations: Mapping[str, Calibration],
+    missing: list[str],
+    lenient: bool,
+) -> RecordingInfo:
+    actions = None
+    if source.action_names:
+        action_unit, meaning, _ = plan_actions(source.action_names, conversions)
+        actions = Actions(names=source.action_names, unit=action_unit, meaning=meaning)
+    sized = [view for view in source.views if view.width and view.height]
+    missing.extend(
+        f"view {view.name}: no video of it can be read" for view in source.views if view not in sized
+    )
+    fields = dict(
+        robot=source.robot,
+        joints=[conversion.joint for conversion in conversions],
+        actions=actions,
+        views=[
+            {
+                "name": view.name,
+                "width": view.width,
+                "height": view.height,
+                "fps": view.fps,
+                "encoding": "video",
+            }
+            for view in sized
+        ],
+        joints_hz=source.fps,
+        pairing="row",
+        motion="imported",
+        calibration={prefix or "all": one.describe() for prefix, one in calibrations.items()} or None,
+        source={
+            "format": source.format,
+            "version": source.version,
+            "unit": unit,
+            "fps": source.fps,
+            "robot_type": source.robot,
+            "lenient": lenient,
+            "missing": missing,
+            "info_sha256": source.metadata_sha256,
+        },
+        software=software_versions("av", "pyarrow"),
+        host=host_facts(),
+    )
+    return parse_model(RecordingInfo, fields, source.folder)
+
+
+def _import_episode(
+    writer: RecordingWriter, source: Source, episode: int, conversions: list[Conversion], lenient: bool
+) -> None:
+    where = f"{source.folder}, episode {episode}"
+    disagreements = Disagreements(where, lenient)
+    rows = source.rows(episode, disagreements)
+    clips = {view.name: _clip(source, episode, view, disagreements) for view in writer.info.views}
+    _compare_counts(rows, {name: clip for name, clip in clips.items() if clip is not None}, disagreements)
+    keep = _finite_rows(rows, source, disagreements)
+    with writer.episode(episode) as sealed:
+        _write_joints(sealed, rows, keep, source, conversions)
+        for name, clip in clips.items():
+            if clip is not None and len(clip):
+                _write_clip(sealed, name, clip, min(keep, len(clip)))
+        for fault in disagreements.faults:
+            sealed.fault(fault.kind, fault.stream, fault.message)
+
+
+def _clip(source: Source, episode: int, view: View, disagreements: Disagreements) -> Clip | None:
+    """The video of an episode; where there is none that can be used, a fault says so and the joints stay."""
+    try:
+        clip = source.clip(episode, view.name, disagreements)
+    except VideoUnreadable as error:
+        disagreements.note(
+            "video_unreadable",
+            view.name,
+            f"view {view.name}: {error.where} {error.problem}",
+            error.remedy,
+        )
+        return None
+    if clip is None:
+        disagreements.record("no_video", view.name, f"view {view.name}: its video is not in the source")
+    elif len(clip) and (clip.width, clip.height) != (view.width, view.height):
+        disagreements.note(
+            "video_size",
+            view.name,
+            f"view {view.name}: its video is {clip.width}x{clip.height}, "
+            f"that of the other episodes {view.width}x{view.height}",
+            "restore the video",
+        )
+        return None
+    return clip
+
+
+def _compare_counts(rows: Rows, clips: Mapping[str, Clip], disagreements: Disagreements) -> None:
+    """Rows, decoded frames and the metadata's length must be one number."""
+    remedy = "frames or rows were lost when the set was written: leave the episode out"
+    if not clips and len(rows) != rows.length:
+        disagreements.note("count", "joints", f"{len(rows)} rows, {rows.length} in the metadata", remedy)
+    for name, clip in clips.items():
+        if not len(rows) == len(clip) == rows.length:
+            paired = min(len(rows), len(clip))
+            disagreements.note(
+                "count",
+                name,
+                f"view {name}: {len(rows)} rows, {len(clip)} decoded frames, {rows.length} in the metadata"
+                + (f"; the first {paired} rows are paired with frames" if disagreements.lenient else ""),
+                remedy,
+            )
+
+
+def _finite_rows(rows: Rows, source: Source, disagreements: Disagreements) -> int:
+    """Number of rows to keep: all, or (lenient) those before the first whose joints are not numbers."""
+    bad = np.argwhere(~np.isfinite(rows.state))
+    keep = int(bad[0, 0]) if len(bad) else len(rows)
+    if len(bad):
+        message = _not_finite("joint", source.joint_names, rows.state, bad)
+        if disagreements.lenient:
+            message += f"; rows from {keep} are cut off, since one left out would part rows from frames"
+        disagreements.note("not_finite", "joints", message, "leave the episode out")
+    if rows.action is not None:
+        bad = np.argwhere(~np.isfinite(rows.action))
+        if len(bad):
+            message = _not_finite("action", source.action_names, rows.action, bad)
+            disagreements.note("not_finite", "actions", message, "leave the episode out")
+    return keep
+
+
+def _not_finite(what: str, names: list[str], values: np.ndarray, bad: np.ndarray) -> str:
+    row, column = bad[0]
+    return (
+        f"row {row}, {what} {names[column]}: {values[row, column]} is not a number ({len(bad)} such values)"
+    )
+
+
+def _write_joints(
+    sealed: EpisodeWriter, rows: Rows, keep: int, source: Source, conversions: list[Conversion]
+) -> None:
+    state, stamps = rows.state[:keep], rows.timestamp[:keep]
+    time_ns = np.round(stamps * 1e9).astype(np.int64)
+    position = np.stack(
+        [conversion.apply(state[:, column]) for column, conversion in enumerate(conversions)], axis=1
+    )
+    sealed.joints(time_ns, position, raw=state, source_timestamp=stamps)
+    if rows.action is not None:
+        _, _, convert = plan_actions(source.action_names, conversions)
+        action = rows.action[:keep]
+        sealed.actions(time_ns, convert(action), raw=action)
+    # The source's clock begins somewhere in each episode and says nothing of the time of day.
+    sealed.clocks(start=(int(time_ns.min()), 0), end=(int(time_ns.max()), 0))
+
+
+def _write_clip(sealed: EpisodeWriter, view: str, clip: Clip, count: int) -> None:
+    sealed.video(
+        view,
+        clip.container,
+        pts=clip.pts[:count],
+        time_base=clip.time_base,
+        time_ns=clip.time_ns()[:count],
+        skip=clip.skip,
+    )
+
+
+def _report(recording: Recording, missing: list[str]) -> ImportReport:
+    faults = []
+    for index in recording.episode_indices:
+        for fault in recording.episode(index).faults():
+            faults.append(f"episode {index}: {fault['kind']}: {fault['message']}")
+    return ImportReport(
+        recording.folder,
+        recording.episode_indices,
+        sum(line.joint_rows for line in recording.manifest),
+        {
+            view: sum(line.frames.get(view, 0) for line in recording.manifest)
+            for view in recording.info.view_names
+        },
+        missing,
+        faults,
+    )

@@ -1,0 +1,92 @@
+"""`jointprobe demo`: the whole job on the simulated arm, with nothing prepared and nothing left out.
+
+Records demonstrations and the random walk, registers the study before anything is trained, trains the same
+recipe on both, probes every encoder on both, and judges. Every number of its card comes from that run.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import bars
+from bars import Results
+from hardware.errors import InputError
+from hardware.recording import Progress
+from probe.run import freeze_study, probe_study
+from sim.record import record_simulated
+
+VIEWS = ("front", "wrist")
+
+
+@dataclass(frozen=True)
+class DemoSettings:
+    """Sizes of the demonstration; the defaults are the ones that the README shows.
+
+    Attributes
+    ----------
+    episodes, train : episodes a motion, of which the first `train` are trained on and the others evaluated.
+    fps : frames a second of each camera.
+    walk_seconds : length of a walk episode; demonstrations end by themselves.
+    steps : training steps of the cnn; None keeps the template's.
+    """
+
+    episodes: int = 36
+    train: int = 24
+    fps: float = 10.0
+    image_size: int = 96
+    walk_seconds: float = 30.0
+    steps: int | None = None
+    seed: int = 0
+
+
+def run_demo(
+    to: str | Path,
+    *,
+    mjcf: str | Path | None = None,
+    settings: DemoSettings = DemoSettings(),
+    progress: Progress | None = None,
+) -> tuple[Path, Results]:
+    """Record, freeze, train, probe and judge in the folder `to`; goes on where an earlier run stopped.
+
+    Returns
+    -------
+    The study's folder and its results.
+    """
+    to = Path(to)
+    motions: tuple[Literal["demos", "walk"], ...] = ("demos", "walk")
+    for number, motion in enumerate(motions):
+        record_simulated(
+            to / "recordings" / motion,
+            motion=motion,
+            episodes=settings.episodes,
+            seed=settings.seed + number,
+            views=VIEWS,
+            fps=settings.fps,
+            image_size=settings.image_size,
+            mjcf=mjcf,
+            seconds=settings.walk_seconds if motion == "walk" else None,
+            progress=progress,
+        )
+    study = to / "studies" / "demo"
+    text = study_text(settings)
+    if not (study / "study.yaml").is_file():
+        study.mkdir(parents=True, exist_ok=True)
+        bars.write_whole(study / "study.yaml", text.encode())
+    elif (study / "study.yaml").read_text(encoding="utf-8") != text:
+        raise InputError(
+            study / "study.yaml", "is not the study of this demo", "choose another folder with --to"
+        )
+    if not bars.is_registered(study):
+        freeze_study(study, progress=progress)
+    return study, probe_study(study, progress=progress)
+
+
+def study_text(settings: DemoSettings) -> str:
+    """The study of the demo: the shipped template, with the split and the steps of other sizes written in."""
+    text = bars.template("demo")
+    train, evaluate = f"0-{settings.train - 1}", f"{settings.train}-{settings.episodes - 1}"
+    text = text.replace("train: 0-23", f"train: {train}").replace("evaluate: 24-35", f"evaluate: {evaluate}")
+    return text if settings.steps is None else re.sub(r"\bsteps: \d+", f"steps: {settings.steps}", text)

@@ -1,0 +1,387 @@
+"""The life of a study: freeze, probe, report, verify. Each verb of the command line is one function here."""
+
+from __future__ import annotations
+
+import platform
+import time as clock
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import bars
+from bars import Event, Ledger, Measurement, Results, VerifyLine, judge_study
+from bars.freeze import refuse_mismatches
+from bars.results import DataResult, EncoderResult
+from bars.study import Study
+from encoders import Encoder, LatentStore, recipe_sha256
+from encoders import train as train_encoder
+from hardware.recording import Progress, host_facts, software_versions
+from probe.bootstrap import Bootstrap
+from probe.extraction_checks import check_latents
+from probe.facts import (
+    SOFTWARE,
+    DataEntry,
+    encoder_recipe,
+    evaluation_std,
+    freeze_facts,
+    git_commit,
+    open_data,
+)
+from probe.measure import Probed, Rows, differences, fit_facts, probe_rows
+from probe.statistics import backlash_ceiling
+
+EXTRACT_BATCH = 64
+_BOOTSTRAP, _NULL = 1, 2  # streams of the study's seed
+
+
+def freeze_study(
+    folder: str | Path, *, supersede: str | None = None, progress: Progress | None = None
+) -> Event:
+    """Register a study's claims, bars, data and encoders before any latent of an evaluation episode.
+
+    Parameters
+    ----------
+    supersede : the reason for giving up a registration that is in force, if there is one.
+
+    Raises
+    ------
+    InputError, StudyError : bad study.yaml, data or encoders; latents that exist already; an earlier freeze.
+    """
+    study = Study.load(folder)
+    ledger = Ledger.open(study.folder)
+    facts, _, _ = freeze_facts(study, bars.read_binding(study.folder, ledger), ledger, progress)
+    if supersede is not None:
+        bars.supersede(study.folder, supersede)
+    return bars.register(study.folder, facts)
+
+
+def probe_study(
+    folder: str | Path, *, exploratory: bool = False, progress: Progress | None = None
+) -> Results:
+    """Train, extract, probe and judge what a study says; writes results.json and the card.
+
+    Everything long is resumable: trained encoders and extracted episodes are not made again.
+
+    Raises
+    ------
+    InputError, StudyError : bad input; nothing frozen or something bound has changed, unless `exploratory`.
+    """
+    started = clock.monotonic()
+    study = Study.load(folder)
+    ledger = Ledger.open(study.folder)
+    binding = bars.read_binding(study.folder, ledger)
+    facts, loaded, unavailable = freeze_facts(study, binding, ledger, progress)
+    frozen = True
+    if binding.registered is not None:
+        for name in [name for name in facts.data if name not in binding.data]:
+            bars.bind_data(study.folder, name, facts.data[name])
+        for name in [
+            name for name in facts.encoders if name not in binding.encoders
+        ]:  # optional weights came
+            bars.bind_trained(study.folder, name, fingerprint=facts.encoders[name]["fingerprint"])
+    mismatches = bars.check_frozen(study.folder, facts)
+    if mismatches:
+        if not exploratory:
+            refuse_mismatches(study.folder, mismatches)
+        frozen = False
+    entries = {name: open_data(study, name) for name in study.data}
+    encoders = _make_encoders(study, entries, loaded, frozen, progress)
+    latents, checks = _extract(study, entries, encoders, frozen, progress)
+    probed, measurements, data_results = _measure(study, entries, latents, progress)
+    measurements += _differences(study, probed)
+    results = Results(
+        study=study.name,
+        study_sha256=Study.sha256(study.folder),
+        ledger_head=Ledger.open(study.folder).head,
+        exploratory=not frozen,
+        made_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        measurements=measurements,
+        encoders=_encoder_results(study, encoders, unavailable, probed),
+        data=data_results,
+        checks=checks,
+        provenance={
+            "software": software_versions(*SOFTWARE),
+            "host": {**host_facts(), "processor": platform.processor()},
+            "git_commit": git_commit(study.folder),
+            "seconds": round(clock.monotonic() - started, 1),
+            "mismatches": [str(one) for one in mismatches],
+        },
+    )
+    sha = results.save(study.folder)
+    verdict = judge_study(study, results.measurements, results.unavailable)
+    _append_new(study.folder, "probed", {"results_sha256": sha, "exploratory": not frozen})
+    _append_new(study.folder, "judged", verdict.to_json())
+    report_study(study.folder)
+    return results
+
+
+def report_study(folder: str | Path) -> list[Path]:
+    """Write the card and its figures from what is on disk, and note their hashes in the ledger."""
+    from reports import write_report
+
+    study = Study.load(folder)
+    now = datetime.now(timezone.utc)
+    written = write_report(study.folder, now)
+    files = {path.relative_to(study.folder).as_posix(): bars.sha256_file(path) for path in written}
+    _append_new(study.folder, "published", {"files": files}, now)
+    return written
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What `verify` found, line by line; `ok` is what its exit code tells."""
+
+    lines: Sequence[VerifyLine]
+    summary: str
+    ok: bool
+
+
+def verify_study_folder(
+    folder: str | Path, *, ledger_only: bool = False, progress: Progress | None = None
+) -> Verification:
+    """Recompute a study's chain, on any machine; bytes that are not there read "not checked"."""
+    from encoders.checkpoints import load_folder
+    from probe.facts import given_encoder
+
+    study = Study.load(folder)
+    store = LatentStore(study.folder / "latents")
+
+    def by_name(name: str) -> str | None:
+        try:
+            return given_encoder(study, name).fingerprint
+        except ValueError:
+            return None
+
+    lines = bars.verify_study(
+        study.folder,
+        ledger_only,
+        fingerprint_of=lambda path: load_folder(path).fingerprint,
+        fingerprint_by_name=by_name,
+        latents_sha256_of=store.sha256,
+        progress=progress,
+    )
+    return Verification(lines, bars.summarise(lines), bars.verified(lines, ledger_only))
+
+
+# -- the steps of a probe
+
+
+def _make_encoders(
+    study: Study,
+    entries: dict[str, DataEntry],
+    loaded: dict[str, Encoder],
+    frozen: bool,
+    progress: Progress | None,
+) -> dict[str, Encoder]:
+    encoders: dict[str, Encoder] = {}
+    for name in study.encoders:
+        made = encoder_recipe(study, name)
+        if name not in loaded and made is not None:
+            recipe, on = made
+            entry = entries[on]
+            loaded[name] = train_encoder(
+                entry.recording,
+                entry.train,
+                recipe,
+                study.folder / "encoders" / name,
+                progress=_named(progress, name),
+            )
+            if frozen:
+                bars.bind_trained(
+                    study.folder,
+                    name,
+                    fingerprint=loaded[name].fingerprint,
+                    recipe_sha256=recipe_sha256(recipe),
+                    data=on,
+                    episodes=entry.train,
+                )
+        if name in loaded:
+            encoders[name] = loaded[name]
+    return encoders
+
+
+def _extract(
+    study: Study,
+    entries: dict[str, DataEntry],
+    encoders: dict[str, Encoder],
+    frozen: bool,
+    progress: Progress | None,
+) -> tuple[dict[tuple[str, str], tuple[Rows, Rows]], list[dict[str, Any]]]:
+    """Latents of every encoder on every data entry whose views it can see."""
+    store = LatentStore(study.folder / "latents")
+    head = Ledger.open(study.folder).head
+    found: dict[tuple[str, str], tuple[Rows, Rows]] = {}
+    checks: list[dict[str, Any]] = []
+    for name, encoder in encoders.items():
+        views = study.encoder_views(name)
+        for data, entry in entries.items():
+            if not set(views) <= set(entry.views):
+                continue
+            store.extract(
+                encoder,
+                entry.recording,
+                views,
+                [*entry.train, *entry.evaluate],
+                batch_size=EXTRACT_BATCH,
+                max_rows=study.probe.max_rows_per_episode,
+                progress=_named(progress, f"{name} on {data}"),
+                ledger_head=head,
+            )
+            shas = [entry.recording.episode(index).sha256 for index in entry.evaluate]
+            bars.record_extracted(
+                study.folder,
+                name,
+                data,
+                fingerprint=encoder.fingerprint,
+                latents_sha256=store.sha256(encoder.fingerprint, shas),
+                episodes=entry.evaluate,
+                exploratory=not frozen,
+            )
+            train, evaluate = (_rows(store, encoder, entry, split) for split in (entry.train, entry.evaluate))
+            checks += check_latents(study.source(name, data), train.x, evaluate.x)
+            found[name, data] = (train, evaluate)
+    if study.probe.equal_rows:
+        least = min(len(train.y) for train, _ in found.values())
+        found = {key: (train.thinned(least), evaluate) for key, (train, evaluate) in found.items()}
+    return found, checks
+
+
+def _rows(store: LatentStore, encoder: Encoder, entry: DataEntry, episodes: Sequence[int]) -> Rows:
+    read = [store.read(encoder.fingerprint, entry.recording.episode(index).sha256) for index in episodes]
+    labels = np.repeat(np.asarray(episodes), [len(one.latent) for one in read])
+    return Rows(
+        np.concatenate([one.latent for one in read]),
+        np.concatenate([one.position for one in read])[:, entry.columns],
+        labels,
+    )
+
+
+def _measure(
+    study: Study,
+    entries: dict[str, DataEntry],
+    latents: dict[tuple[str, str], tuple[Rows, Rows]],
+    progress: Progress | None,
+) -> tuple[dict[tuple[str, str], Probed], list[Measurement], dict[str, DataResult]]:
+    settings = study.probe
+    probed: dict[tuple[str, str], Probed] = {}
+    data_results: dict[str, DataResult] = {}
+    done = 0
+    for number, (data, entry) in enumerate(entries.items()):
+        std, testable = evaluation_std(entry, settings.min_std)
+        radians = np.array([unit == "rad" for unit in entry.units])
+        seed = np.random.SeedSequence(study.seed, spawn_key=(_BOOTSTRAP, number))
+        bootstrap = Bootstrap.draw(
+            np.unique(np.asarray(entry.evaluate)),
+            np.random.default_rng(seed),
+            resamples=settings.resamples,
+            level=settings.level,
+            name=data,
+        )
+        for column, name in enumerate(study.encoders):
+            if (name, data) not in latents:
+                continue
+            train, evaluate = latents[name, data]
+            null_seed = np.random.SeedSequence(study.seed, spawn_key=(_NULL, number, column))
+            probed[name, data] = probe_rows(
+                study.source(name, data),
+                train,
+                evaluate,
+                entry.joints,
+                testable,
+                settings,
+                bootstrap,
+                np.random.default_rng(null_seed),
+                weighted=radians,
+            )
+            done += 1
+            if progress is not None:
+                progress(done, len(latents), "ridge probes")
+        rows = next(
+            ((train, evaluate) for (_, where), (train, evaluate) in latents.items() if where == data), None
+        )
+        ceiling = np.where(radians, backlash_ceiling(std), np.nan)
+        data_results[data] = DataResult.model_validate(
+            dict(
+                recording=study.data[data].recording,
+                train_rows=0 if rows is None else len(rows[0].y),
+                evaluate_rows=0 if rows is None else len(rows[1].y),
+                train_episodes=len(entry.train),
+                evaluate_episodes=len(entry.evaluate),
+                joints=list(entry.joints),
+                untestable={joint: float(std[i]) for i, joint in enumerate(entry.joints) if not testable[i]},
+                evaluate_std={joint: float(std[i]) for i, joint in enumerate(entry.joints)},
+                train_std={} if rows is None else dict(zip(entry.joints, rows[0].y.std(axis=0).tolist())),
+                ceiling={joint: float(ceiling[i]) for i, joint in enumerate(entry.joints)},
+                units=dict(zip(entry.joints, entry.units)),
+                views=list(entry.views),
+                manifest_sha256=entry.recording.manifest_sha256,
+            )
+        )
+    measurements = [one for each in probed.values() for one in each.measurements]
+    return probed, measurements, data_results
+
+
+def _differences(study: Study, probed: dict[tuple[str, str], Probed]) -> list[Measurement]:
+    """The differences that bars name, and each model's from every control and model on the same data."""
+    wanted: list[tuple[str, str]] = [pair for entry in study.bars for pair in entry.parsed.differences()]
+    for name, data in probed:
+        for other, where in probed:
+            if where == data and other != name and study.encoders[name].role == "model":
+                for metric in ("r2.mean", "anisotropy"):
+                    wanted.append(
+                        (f"{study.source(name, data)}.{metric}", f"{study.source(other, data)}.{metric}")
+                    )
+    estimates = {path: estimate for each in probed.values() for path, estimate in each.estimates.items()}
+    rows = {one.path: one.n_rows for each in probed.values() for one in each.measurements}
+    return differences(wanted, estimates, rows, study.probe.resamples)
+
+
+def _encoder_results(
+    study: Study,
+    encoders: dict[str, Encoder],
+    unavailable: dict[str, str],
+    probed: dict[tuple[str, str], Probed],
+) -> dict[str, EncoderResult]:
+    found: dict[str, EncoderResult] = {}
+    for name, entry in study.encoders.items():
+        shared = {"role": entry.role, "about": entry.about, "trained_on": entry.on or ""}
+        if name not in encoders:
+            kind = (entry.load or "").partition(":")[0]
+            found[name] = EncoderResult.model_validate(
+                dict(shared, kind=kind, unavailable=unavailable.get(name, "not run"))
+            )
+            continue
+        encoder = encoders[name]
+        fits = {data: fit_facts(one) for (who, data), one in probed.items() if who == name}
+        found[name] = EncoderResult.model_validate(
+            dict(
+                shared,
+                kind=encoder.kind,
+                width=encoder.width,
+                fingerprint=encoder.fingerprint,
+                alpha={data: fit["alpha"] for data, fit in fits.items()},
+                views=study.encoder_views(name),
+                fits=fits,
+                describe=encoder.describe(),
+            )
+        )
+    return found
+
+
+def _append_new(folder: Path, event: str, body: dict[str, Any], time: datetime | None = None) -> None:
+    """Append an event unless the last one of its kind says the same."""
+    ledger = Ledger.open(folder)
+    last = ledger.last(event)
+    if last is None or last.body != body:
+        ledger.append(event, body, time, expect_head=ledger.head)
+
+
+def _named(progress: Progress | None, name: str) -> Progress | None:
+    """Progress whose bar says which encoder it is about."""
+    if progress is None:
+        return None
+    return lambda done, total, what: progress(done, total, f"{name}: {what}")
