@@ -1,8 +1,8 @@
 """probe: the room that puts everything together, and the command line.
 
-The ridge probe and its statistics are pure functions of arrays. A study's life from freeze to verification is
-in `probe.run`: `freeze_study`, `probe_study`, `report_study`, `verify_study_folder`. Each verb of `jointprobe` is
-one function that a notebook can call as well.
+The ridge probe and its statistics are pure functions of arrays. A study's life from freeze to verification
+is in `probe.run`: `freeze_study`, `probe_study`, `report_study`, `verify_study_folder`. Each verb of
+`jointprobe` is one function that a notebook can call as well.
 """
 
 from probe.bootstrap import Bootstrap, Estimate, difference
