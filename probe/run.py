@@ -19,6 +19,7 @@ from bars.results import DataResult, EncoderResult
 from bars.study import Study
 from encoders import Encoder, LatentStore, recipe_sha256
 from encoders import train as train_encoder
+from hardware.errors import InputError
 from hardware.recording import Progress, host_facts, software_versions
 from probe.bootstrap import Bootstrap
 from probe.extraction_checks import check_latents
@@ -286,17 +287,20 @@ def _measure(
                 continue
             train, evaluate = latents[name, data]
             null_seed = np.random.SeedSequence(study.seed, spawn_key=(_NULL, number, column))
-            probed[name, data] = probe_rows(
-                study.source(name, data),
-                train,
-                evaluate,
-                entry.joints,
-                testable,
-                settings,
-                bootstrap,
-                np.random.default_rng(null_seed),
-                weighted=radians,
-            )
+            try:
+                probed[name, data] = probe_rows(
+                    study.source(name, data),
+                    train,
+                    evaluate,
+                    entry.joints,
+                    testable,
+                    settings,
+                    bootstrap,
+                    np.random.default_rng(null_seed),
+                    weighted=radians,
+                )
+            except ValueError as error:  # the arrays' own complaint, without knowing whose they are
+                raise InputError(f"{study.name}: probe of {study.source(name, data)}", str(error)) from None
             done += 1
             if progress is not None:
                 progress(done, len(latents), "ridge probes")

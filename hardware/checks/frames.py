@@ -85,9 +85,11 @@ def _moved(recording: Recording, episode: Episode, view: str, log: JointLog) -> 
     """Whether some joint clearly moves from each frame to the next, bool (frames - 1,)."""
     columns = [column for column, joint in enumerate(recording.info.joints) if joint.unit == "rad"]
     position = log.position[:, columns]
+    if not columns:
+        return np.zeros(0, bool)
     if recording.info.pairing == "clock":
         times = episode.frame_times(view)
-        origin = log.time_ns[0] if len(log.time_ns) else 0
+        origin = log.time_ns[0]
         clock = (log.time_ns - origin).astype(np.float64)
         position = np.stack(
             [

@@ -207,6 +207,12 @@ def test_joints_that_are_no_angles_are_no_still_joints(tmp_path: Path) -> None:
     assert not_passed(checked(recording)) == {}
 
 
+def test_a_recording_without_angles(tmp_path: Path) -> None:
+    joints = [Joint(name="a", unit="percent"), Joint(name="b", unit="source")]
+    checks = checked(record(tmp_path / "rec", still, episodes=(1,), joints=joints, actions=None))
+    assert not_passed(checks) == {}  # nothing says by how much these move: no view is accused
+
+
 def test_a_view_frozen_for_most_of_an_episode_fails(tmp_path: Path) -> None:
     def frozen(parts: dict) -> None:
         parts["images"][2:] = parts["images"][2]

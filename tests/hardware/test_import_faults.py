@@ -365,6 +365,15 @@ def test_a_view_whose_name_leaves_the_folder(tmp_path: Path) -> None:
     assert "gives no usable name for a view" in error_of(source, tmp_path / "rec")
 
 
+def test_a_view_of_a_size_that_no_recording_has(tmp_path: Path) -> None:
+    source = sets.write_v21(tmp_path / "set", [8])
+    change_info(
+        source, lambda info: info["features"]["observation.images.front"].update(shape=[48, 20_000, 3])
+    )
+    (source / V21_VIDEO.format(0)).write_bytes(b"no video")
+    assert "views.0.width" in error_of(source, tmp_path / "rec", lenient=True)
+
+
 def test_a_link_that_leaves_the_folder(tmp_path: Path) -> None:
     source = sets.write_v21(tmp_path / "set", [8], views=())
     path = source / V21_DATA.format(0)

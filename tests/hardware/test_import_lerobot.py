@@ -192,6 +192,16 @@ def test_totals_that_the_list_does_not_hold_and_files_it_does_not_name(tmp_path:
     ]
 
 
+def test_a_size_that_info_json_has_wrong_is_said_and_the_video_is_believed(tmp_path: Path) -> None:
+    source = sets.write_v21(tmp_path / "set", [6])
+    info = json.loads((source / "meta/info.json").read_text())
+    info["features"]["observation.images.front"]["shape"] = [480, 640, 3]
+    sets.write_json(source / "meta/info.json", info)
+    report = import_recording(source, tmp_path / "rec", unit="degrees")
+    assert report.missing == ["view front: info.json claims 640x480, the video is 64x48"]
+    assert Recording.open(tmp_path / "rec").info.view("front").width == 64
+
+
 def test_images_depth_maps_and_unnamed_joints_are_said(tmp_path: Path) -> None:
     source = sets.write_v21(tmp_path / "set", [6], views=("depth",))
     info = json.loads((source / "meta/info.json").read_text())

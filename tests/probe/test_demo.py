@@ -1,0 +1,65 @@
+"""The whole job on the simulated arm, at a size that a test can afford."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from bars import Ledger, Results, template
+from hardware import InputError
+from probe.demo import DemoSettings, run_demo, study_text
+from probe.run import verify_study_folder
+
+SMALL = DemoSettings(episodes=6, train=4, walk_seconds=16, steps=3, image_size=64)
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Results]:
+    said: list[str] = []
+    study, results = run_demo(
+        tmp_path_factory.mktemp("demo"), settings=SMALL, progress=lambda done, total, what: said.append(what)
+    )
+    assert len(said) > 50, "progress is visible all the time"
+    return study, results
+
+
+def test_every_number_of_the_two_by_two_table_is_measured(demo: tuple[Path, Results]) -> None:
+    measured = demo[1].by_path
+    for encoder in ("W1", "W1walk", "untrained", "pixels", "pixelswalk"):
+        for path in (f"{encoder}.r2.mean", f"{encoder}/walk.r2.mean", f"{encoder}/walk.r2.gripper"):
+            assert measured[path].value is not None and measured[path].n_episodes == 2, path
+    assert measured["W1walk/walk.r2.mean - W1/walk.r2.mean"].value == pytest.approx(
+        measured["W1walk/walk.r2.mean"].value - measured["W1/walk.r2.mean"].value
+    )
+    rows = {name: data.train_rows for name, data in demo[1].data.items()}
+    assert rows["demos"] == rows["walk"], "the comparison is made with equal frames"
+
+
+def test_the_freeze_comes_before_anything_is_trained(demo: tuple[Path, Results]) -> None:
+    events = [event.event for event in Ledger.open(demo[0]).events]
+    assert events[0] == "registered" and events[1] == "trained"
+    assert demo[1].encoders["dinov2"].unavailable and not demo[1].exploratory
+
+
+def test_the_card_is_whole_and_verifies(demo: tuple[Path, Results]) -> None:
+    card = (demo[0] / "card.md").read_text()
+    for text in ("not tested here", "too few episodes", "W1walk", "Ornstein-Uhlenbeck", "Compute"):
+        assert text in card, text
+    assert (demo[0] / "card.html").stat().st_size > 10_000
+    assert verify_study_folder(demo[0]).ok
+
+
+def test_a_second_run_goes_on_and_repeats_every_number(demo: tuple[Path, Results], tmp_path: Path) -> None:
+    root = tmp_path / "demo"
+    shutil.copytree(demo[0].parents[1], root)
+    _, again = run_demo(root, settings=SMALL)
+    assert again.measurements == demo[1].measurements
+    with pytest.raises(InputError, match="settings"):
+        run_demo(root, settings=DemoSettings(episodes=6, train=4, walk_seconds=16, steps=3, image_size=96))
+
+
+def test_the_full_size_is_the_template_itself() -> None:
+    assert study_text(DemoSettings()) == template("demo")
+    assert "train: 0-3" in study_text(SMALL) and "steps: 3" in study_text(SMALL)
