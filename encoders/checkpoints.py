@@ -199,10 +199,14 @@ def _existing_folder(text: str, base: str | Path | None) -> str | None:
 def write_atomically(path: Path, data: bytes) -> None:
     """Temporary file, fsync, rename, fsync of the folder: the old file or the new one, never half of one."""
     temporary = path.with_name(path.name + ".partial")
-    with temporary.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
+    try:
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError:
+        temporary.unlink(missing_ok=True)  # on a full disk half a file would only be in the way
+        raise
     os.replace(temporary, path)
     fsync_path(path.parent)
 

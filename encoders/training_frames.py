@@ -161,9 +161,7 @@ def cached_frames(
     with disk_errors(path):
         folder.mkdir(parents=True, exist_ok=True)
         target = np.lib.format.open_memmap(temporary, mode="w+", dtype=np.uint8, shape=shape)
-        # reserve the blocks now: a full disk is then an error here, not a bus error while writing to the map
-        with temporary.open("r+b") as file:
-            os.posix_fallocate(file.fileno(), 0, target.offset + target.nbytes)
+        _reserve(temporary, target.offset + target.nbytes)
     done = 0
     for episode, rows in zip(plan.aligned, plan.rows):
         for batch in episode.batches(DECODE_AT_ONCE, (image_size, image_size), rows) if len(rows) else ():
@@ -178,6 +176,16 @@ def cached_frames(
         os.replace(temporary, path)
         fsync_path(folder)
     return np.load(path, mmap_mode="r", allow_pickle=False)
+
+
+def _reserve(path: Path, size: int) -> None:
+    """Take a file's blocks now: a full disk is an error here, and a bus error once a map is written to."""
+    try:
+        with path.open("r+b") as file:
+            os.posix_fallocate(file.fileno(), 0, size)
+    except OSError:
+        path.unlink(missing_ok=True)
+        raise
 
 
 def cache_path(folder: Path, plan: PairPlan, image_size: int) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
+from typing import Any
 
 import av
 import cv2
@@ -25,6 +26,17 @@ def decode_jpeg(data: np.ndarray | bytes, where: object) -> np.ndarray:
     return cv2.cvtColor(image, cv2.COLOR_BGR2RGB)
 
 
+def open_video(source: str | io.BytesIO) -> Any:
+    """Open a video with PyAV; tags in an unknown encoding are no reason to refuse it."""
+    try:
+        return av.open(source)
+    except UnicodeDecodeError:  # only PyAV before 19 raises it, and only there the option exists
+        if isinstance(source, io.BytesIO):
+            source.seek(0)
+        tolerant: dict[str, Any] = {"metadata_errors": "ignore"}
+        return av.open(source, **tolerant)
+
+
 def decode_video(container: bytes, where: object, skip: int = 0) -> Iterator[np.ndarray]:
     """Decode a video from its first packet to its last, in order, without seeking.
 
@@ -39,7 +51,7 @@ def decode_video(container: bytes, where: object, skip: int = 0) -> Iterator[np.
     uint8 array (H, W, 3), RGB.
     """
     try:
-        with av.open(io.BytesIO(container), metadata_errors="ignore") as file:
+        with open_video(io.BytesIO(container)) as file:
             if not file.streams.video:
                 raise InputError(where, "holds no video stream")
             stream = file.streams.video[0]

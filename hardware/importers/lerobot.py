@@ -264,14 +264,19 @@ class LeRobotSet:
             raise InputError(
                 where, f"path template {template!r}: {error}", f"known fields: {', '.join(fields)}"
             ) from None
-        relative = Path("".join(parts))
-        path = self.folder / relative
-        inside = path.resolve().is_relative_to(self.folder.resolve())
-        if relative.is_absolute() or ".." in relative.parts or "\0" in str(relative) or not inside:
+        path = self.folder / "".join(parts)
+        try:
+            path.is_file()  # raises for names that no file can have
+            inside = path.resolve().is_relative_to(self.folder.resolve())
+        except (OSError, ValueError, RuntimeError) as error:  # too long, a NUL, links in a circle
+            raise InputError(
+                where, f"path template {template!r} gives no path: {error}", "correct it"
+            ) from None
+        if not inside:
             raise InputError(
                 where,
                 f"path template {template!r} leads out of the set, to {path}",
-                "refused; resolve links with cp -rL",
+                "refused; if links in the set do it, copy the set with cp -rL",
             )
         return path
 

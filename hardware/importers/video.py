@@ -19,7 +19,7 @@ import av
 import numpy as np
 
 from hardware.errors import InputError
-from hardware.frames import MAX_PIXELS
+from hardware.frames import MAX_PIXELS, open_video
 
 NANOSECONDS = 10**9
 MAX_YEARS = 292  # what int64 nanoseconds hold
@@ -123,7 +123,6 @@ class SharedVideo:
             return Clip(b"", np.zeros(0, np.int64), self.time_base, 0, 0, self.width, self.height)
         wanted = self._shown[first : first + count]
         keys = np.flatnonzero(self._is_key & (self._frame <= first))
-        keys = keys[keys <= wanted.min()]
         if not len(keys):
             raise VideoUnreadable(
                 f"{self.path}, frame {first}",
@@ -221,9 +220,8 @@ def _packets(file: Any, stream: Any, where: object) -> Iterator[Any]:
 def _opened(source: Path | io.BytesIO, where: object) -> Iterator[tuple[Any, Any]]:
     """Open a video and give (container, its one video stream)."""
     try:
-        # Tags in no known encoding are no reason to refuse a video.
-        file = av.open(str(source) if isinstance(source, Path) else source, metadata_errors="ignore")
-    except (av.error.FFmpegError, OSError) as error:
+        file = open_video(str(source) if isinstance(source, Path) else source)
+    except (av.error.FFmpegError, OSError, ValueError) as error:
         raise VideoUnreadable(where, f"is not a readable video: {error}", DAMAGED) from None
     with file:
         if not file.streams.video:

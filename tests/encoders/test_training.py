@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -216,6 +217,30 @@ def test_frames_are_cached_once_and_read_back_equal(demos: Recording, tmp_path: 
     calls: list[int] = []
     again = cached_frames(plan, 16, tmp_path, lambda done, *_: calls.append(done))
     assert not calls and np.array_equal(again, frames)
+
+
+def test_a_full_disk_is_said_and_leaves_nothing_half_done(
+    demos: Recording, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("encoders.training_frames.os.posix_fallocate", full)
+    with pytest.raises(InputError, match=r"frames-.*\.npy: the disk is full - free space and start again"):
+        train(demos, [0, 1], TINY, tmp_path, device="cpu")
+    assert os.listdir(tmp_path) == []
+    monkeypatch.undo()
+    fsync = os.fsync
+
+    def full_for_weights(descriptor: int) -> None:
+        if os.readlink(f"/proc/self/fd/{descriptor}").endswith("safetensors.partial"):
+            full()
+        fsync(descriptor)
+
+    monkeypatch.setattr("encoders.checkpoints.os.fsync", full_for_weights)
+    with pytest.raises(InputError, match="the disk is full"):
+        train(demos, [0, 1], TINY, tmp_path, device="cpu")
+    assert not list(tmp_path.glob("*.partial")) and not (tmp_path / "encoder.json").exists()
 
 
 def test_channel_statistics_are_those_of_all_pixels() -> None:

@@ -104,8 +104,9 @@ def test_v30_shifted_from_timestamp(tmp_path: Path) -> None:
     assert all(np.array_equal(one, other) for one, other in zip(shown, pictures, strict=True))
 
 
-def test_v30_float_dust_in_from_timestamp_is_no_shift(tmp_path: Path) -> None:
-    source = sets.write_v30(tmp_path / "set", [9, 10], from_timestamps={1: 9 / 30 + 1e-4})
+@pytest.mark.parametrize("dust", [-1e-4, 1e-4])
+def test_v30_float_dust_in_from_timestamp_is_no_shift(tmp_path: Path, dust: float) -> None:
+    source = sets.write_v30(tmp_path / "set", [9, 10], from_timestamps={1: 9 / 30 + dust})
     assert import_recording(source, tmp_path / "rec", unit="degrees").faults == []
 
 
@@ -343,6 +344,8 @@ def test_info_without_a_key(tmp_path: Path, key: str) -> None:
         (lambda info: info.update(data_path="data/{episode_index.__class__}"), "is no field of it"),
         (lambda info: info.update(data_path="data/{episode_index:099999d}"), "is no field of it"),
         (lambda info: info.update(data_path="data/{"), "path template"),
+        (lambda info: info.update(data_path="data/\0"), "gives no path"),
+        (lambda info: info.update(data_path="data/" + "x" * 300), "gives no path"),
         (
             lambda info: info.update(data_path="data/{split}/x.parquet"),
             "known fields: episode_chunk, chunk_index",
@@ -380,6 +383,9 @@ def test_a_link_that_leaves_the_folder(tmp_path: Path) -> None:
     path.rename(tmp_path / "elsewhere.parquet")
     path.symlink_to(tmp_path / "elsewhere.parquet")
     assert "leads out of the set" in error_of(source, tmp_path / "rec")
+    path.unlink()
+    path.symlink_to(path)
+    assert "gives no path" in error_of(source, tmp_path / "rec")
 
 
 def test_empty_sets(tmp_path: Path) -> None:

@@ -75,6 +75,16 @@ def test_nanoseconds_are_exact(stamps: list[int], numerator: int, denominator: i
         assert abs(Fraction(stamp) * time_base * 10**9 - nanoseconds) <= Fraction(1, 2)
 
 
+def test_tags_in_no_known_encoding_are_no_reason_to_refuse_a_video(tmp_path: Path) -> None:
+    path = tmp_path / "v.mp4"
+    sets.encode(path, 5, 0)
+    content = path.read_bytes()
+    assert b"VideoHandler" in content
+    path.write_bytes(content.replace(b"VideoHandler", b"Video\xff\xfe\xc1\xd3ler"))
+    assert len(whole_file(path)) == len(SharedVideo(path)) == 5
+    assert len(list(decode_video(path.read_bytes(), "v.mp4"))) == 5
+
+
 def test_a_sound_file_and_other_bytes_hold_no_video(tmp_path: Path) -> None:
     with av.open(str(tmp_path / "sound.mp4"), "w") as file:
         stream = file.add_stream("aac", rate=8000)
