@@ -88,12 +88,13 @@ def test_bimanual_so101(shared_data: Path, tmp_path: Path) -> None:
     import_recording(source, tmp_path / "recordings/cloth", unit="ticks", calibrations=calibrations)
     results, card = judged(tmp_path, "cloth", CLOTH)
     found = values(results, "right", [f"arm2_j{number}" for number in range(1, 7)])
-    # as the data's README gives them for exactly these files; joint 5 is the wrist roll whose neutral steps
+    # as the data's README gives them for exactly these files. It has -24 for the wrist roll (joint 5), which
+    # hardly moves in episodes 5 and 6: the number that means nothing is the one that is not given here
     expected = [0.64, 0.72, 0.76, 0.76, None, 0.87]
     for number, (value, reference) in enumerate(zip(found, expected), start=1):
         if reference is not None:
             assert value == pytest.approx(reference, abs=TOLERANCE), f"arm2_j{number}"
-    assert found[4] is not None and found[4] < -10
+    assert found[4] is None and results.data["cam0"].untestable["arm2_j5"] < 0.02
     assert results.data["cam0"].evaluate_episodes == 2 and "too few episodes" in card
 
 
