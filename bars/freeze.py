@@ -186,9 +186,12 @@ def refuse_mismatches(study_folder: Path | str, mismatches: Sequence[Mismatch]) 
     first = mismatches[0]
     more = f" (and {len(mismatches) - 1} more)" if mismatches[1:] else ""
     if first.what == "the freeze":
-        remedy = "freeze it first: jointprobe freeze STUDY"
-    else:
-        remedy = f"restore it; {HOW_TO_SUPERSEDE}"
+        raise StudyError(
+            study_folder,
+            f"its bars are {first.found}",
+            "freeze it first: jointprobe freeze STUDY; or jointprobe probe --exploratory",
+        )
+    remedy = f"restore it; {HOW_TO_SUPERSEDE}"
     raise StudyError(study_folder, f"{first}{more}", f"{remedy}; or jointprobe probe --exploratory")
 
 

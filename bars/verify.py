@@ -22,6 +22,9 @@ from bars.results import RESULTS_FILE, Results
 from bars.study import STUDY_FILE, Study
 from bars.verdict import judge_study
 
+CARD_FILES = ("card.md", "card.html")
+NOT_RECORDED = "none: the ledger's end is missing, or the last run was interrupted (run it again)"
+
 VerifyState = Literal["match", "differs", "not checked"]
 
 
@@ -171,6 +174,8 @@ def _file(what: str, folder: Path, name: str, expected: str) -> VerifyLine:
 def _results(folder: Path, ledger: Ledger) -> Iterator[VerifyLine]:
     event = ledger.last("probed")
     if event is None:
+        if (folder / RESULTS_FILE).exists():
+            yield VerifyLine(RESULTS_FILE, "differs", "a `probed` event that records it", NOT_RECORDED)
         return
     line = _file(RESULTS_FILE, folder, RESULTS_FILE, event.read(Probed).results_sha256)
     yield line
@@ -218,6 +223,10 @@ def _states(verdict: str, claims: Mapping[str, Any], bars: Mapping[str, Any]) ->
 
 def _published(folder: Path, ledger: Ledger) -> Iterator[VerifyLine]:
     event = ledger.last("published")
+    recorded = set() if event is None else set(event.read(Published).files)
+    for name in CARD_FILES:
+        if name not in recorded and (folder / name).exists():
+            yield VerifyLine(name, "differs", "a `published` event that records it", NOT_RECORDED)
     if event is not None:
         for name, expected in event.read(Published).files.items():
             yield _file(name, folder, name, expected)

@@ -107,8 +107,17 @@ class ImportedEncoder(Encoder):
         """Latents float32 (B, D) of uint8 frames (B, V, H, W, 3)."""
         assert self.views is not None
         frames = prepare_frames(frames, len(self.views), self.image_size)
-        with torch.inference_mode():
-            found = self._encode(frames)
+        try:
+            with torch.inference_mode():
+                found = self._encode(frames)
+        except InputError:
+            raise
+        except (Exception, SystemExit) as error:  # the user's own code: anything can come
+            raise InputError(
+                f"encoder 'import:{self.spec}'",
+                f"encode failed: {type(error).__name__}: {error}",
+                self._contract,
+            ) from error
         latents = (
             found.detach().float().cpu().numpy() if isinstance(found, torch.Tensor) else np.asarray(found)
         )
@@ -132,10 +141,12 @@ def _made_by_factory(spec: str, where: str, base: str | Path | None) -> tuple[An
         raise InputError(where, "names no factory", "write import:MODULE:FACTORY")
     try:
         module = _import_file(Path(base or ".") / name) if name.endswith(".py") else _import_name(name)
-    except (ImportError, OSError, SyntaxError) as error:
+    except (Exception, SystemExit) as error:
         raise InputError(
-            where, f"cannot be imported: {error}", "install it, or name the path of a .py file"
-        ) from None
+            where,
+            f"cannot be imported: {type(error).__name__}: {error}",
+            "install it, or name the path of a .py file",
+        ) from error
     make = getattr(module, factory, None)
     if not callable(make):
         raise InputError(
@@ -146,7 +157,8 @@ def _made_by_factory(spec: str, where: str, base: str | Path | None) -> tuple[An
     except InputError:
         raise
     except (
-        Exception
+        Exception,
+        SystemExit,
     ) as error:  # the user's own code: anything can come, and a traceback would hide which encoder
         raise InputError(where, f"{factory}() failed: {type(error).__name__}: {error}") from error
 

@@ -53,10 +53,10 @@ class CnnRecipe(_Recipe):
     steps: int = Field(default=600, ge=1, le=10_000_000)
     batch_size: int = Field(default=64, ge=2, le=65536)
     """Pairs a step; each pair is two frames of every view."""
-    learning_rate: float = Field(default=3e-3, gt=0.0)
+    learning_rate: float = Field(default=3e-3, gt=0.0, allow_inf_nan=False)
     """At the start; a cosine takes it to zero at the last step."""
-    weight_decay: float = Field(default=1e-4, ge=0.0)
-    grad_clip: float = Field(default=1.0, gt=0.0)
+    weight_decay: float = Field(default=1e-4, ge=0.0, allow_inf_nan=False)
+    grad_clip: float = Field(default=1.0, gt=0.0, allow_inf_nan=False)
     max_frames: int | None = Field(default=None, ge=2)
     """Most distinct frames used (equal-frames comparisons); pairs are thinned evenly over time."""
 

@@ -129,6 +129,15 @@ def _by_row(episode: Episode, views: Sequence[str]) -> AlignedEpisode:
 def _by_clock(episode: Episode, views: Sequence[str]) -> AlignedEpisode:
     joints = episode.joints()
     anchor = episode.frame_times(views[0])
+    streams = {"joints": joints.time_ns, **{view: episode.frame_times(view) for view in views}}
+    for stream, time_ns in streams.items():
+        falls = np.flatnonzero(np.diff(time_ns) <= 0)
+        if len(falls):
+            raise InputError(
+                f"{episode.path}, {stream}",
+                f"its clock does not advance after row {falls[0]} ({len(falls)} such steps)",
+                "leave the episode out: nothing can be aligned on a clock that stands or falls",
+            )
     position, valid = interpolate(
         joints.time_ns, joints.position, anchor, max_gap_ns=MAX_GAP_PERIODS * 1e9 / episode.info.joints_hz
     )

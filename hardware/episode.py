@@ -78,6 +78,8 @@ class Episode:
 
     def verify(self) -> None:
         """InputError when the file is missing or its SHA-256 is not the manifest's."""
+        if not self.path.is_file():
+            raise InputError(self.path, "is not there, or no file", "restore it from a copy")
         try:
             found = sha256_of_file(self.path)
         except OSError as error:

@@ -299,8 +299,13 @@ class _disk_errors:
         full = number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) or any(
             text in str(error) for text in ("No space left", "File too large", "quota exceeded")
         )
-        problem = "the disk is full" if full else f"cannot be written: {error}"
-        raise InputError(self.path, problem, "free space and start again: sealed episodes are safe") from None
+        if full:
+            raise InputError(
+                self.path, "the disk is full", "free space and start again: sealed episodes are safe"
+            ) from None
+        raise InputError(
+            self.path, f"cannot be written: {error}", "check the path and its permissions"
+        ) from None
 
 
 def _frames_a_chunk(frame_bytes: int) -> int:
@@ -320,6 +325,7 @@ def manifest_line(path: Path, info: RecordingInfo, index: int) -> ManifestLine:
     """Count and hash a whole episode file; the manifest can always be made again from the files."""
     try:
         with h5py.File(path, "r") as file:
+            own = int(file.attrs["index"])
             joint_rows = len(file["joints/time_ns"])
             frames = {
                 view.name: len(file[f"views/{view.name}/time_ns"]) if f"views/{view.name}" in file else 0
@@ -329,7 +335,9 @@ def manifest_line(path: Path, info: RecordingInfo, index: int) -> ManifestLine:
             lines = file["faults"][()].tobytes().decode().splitlines() if "faults" in file else []
             faults = Counter(json.loads(line)["kind"] for line in lines)
     except (OSError, KeyError, ValueError) as error:
-        raise InputError(path, f"is not a whole episode: {error}") from None
+        raise InputError(path, f"is not a whole episode: {error}", "move it out of the folder") from None
+    if own != index:
+        raise InputError(path, f"is episode {own} by its own word", "move it out of the folder")
     return ManifestLine(
         episode=index,
         file=f"episodes/{index:06d}.h5",

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -147,11 +148,11 @@ class RecordingWriter:
         started = parse_model(RecordingInfo, load_yaml(folder / "recording.yaml"), folder / "recording.yaml")
         own = {"software", "host"}
         before, now = (json.loads(one.model_dump_json(exclude=own)) for one in (started, info))
-        different = [key for key in now if now[key] != before[key]]
+        different = _differing(before, now)
         if different:
             raise InputError(
                 folder,
-                f"was started with other settings ({', '.join(different)})",
+                f"was started with other settings ({'; '.join(different)})",
                 "choose another folder, or the same settings",
             )
         manifest_path = folder / "manifest.jsonl"
@@ -206,6 +207,18 @@ class RecordingWriter:
                 os.fsync(file.fileno())
             fsync_path(self.folder)
         self._manifest.append(line)
+
+
+def _differing(before: dict[str, Any], now: dict[str, Any], at: str = "") -> list[str]:
+    """What differs between two settings, in words: `motion_settings.episodes: 1, now 2`."""
+    found = []
+    for key in dict.fromkeys((*before, *now)):
+        old, new = before.get(key), now.get(key)
+        if isinstance(old, dict) and isinstance(new, dict):
+            found += _differing(old, new, f"{at}{key}.")
+        elif old != new:
+            found.append(f"{at}{key}: {str(old)[:60]}, now {str(new)[:60]}")
+    return found
 
 
 def read_manifest(path: Path, cut_torn_line: bool = False) -> list[ManifestLine]:

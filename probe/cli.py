@@ -17,6 +17,9 @@ from probe.terminal import DONE, EXPECTED, FAILED, Terminal, disk_error
 
 FAULTS_SHOWN = 6
 
+# the base of typer's own errors: click's, or the copy of click that newer versions carry
+_USAGE_ERROR: Any = typer.BadParameter.__mro__[2]
+
 app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
@@ -196,7 +199,6 @@ def train(
 ) -> None:
     """Train an encoder on a recording: seeded, resumable, weights as safetensors and a JSON about them."""
     terminal = Terminal(json, quiet)
-    from bars import parse_episodes
     from encoders import parse_recipe
     from encoders import train as train_encoder
     from hardware.recording import Recording
@@ -204,7 +206,7 @@ def train(
     opened = Recording.open(recording)
     fields = {**_options(option or []), "kind": kind}
     fields["views"] = [name.strip() for name in views.split(",")] if views else opened.info.view_names
-    chosen = list(parse_episodes(episodes)) if episodes else opened.episode_indices
+    chosen = _episodes(episodes) if episodes else opened.episode_indices
     with terminal.progress() as progress:
         encoder = train_encoder(opened, chosen, parse_recipe(fields), to, progress=progress)
     terminal.say(f"[b]{to}[/b]: {kind}, {encoder.width} dimensions, fingerprint {encoder.fingerprint[:16]}")
@@ -356,8 +358,21 @@ def _options(options: list[str]) -> dict[str, Any]:
         key, mark, value = text.partition("=")
         if not mark:
             raise InputError("--set", f"{text!r} is not KEY=VALUE", "for example --set steps=400")
-        fields[key] = yaml.safe_load(value)
+        try:
+            fields[key] = yaml.safe_load(value)
+        except yaml.YAMLError as error:
+            raise InputError(f"--set {key}", f"{value!r} is not a value: {error}".split("\n")[0]) from None
     return fields
+
+
+def _episodes(text: str) -> list[int]:
+    from bars import parse_episodes
+    from hardware.errors import InputError
+
+    try:
+        return list(parse_episodes(text))
+    except ValueError as error:
+        raise InputError("--episodes", str(error), "write 0-23, or 0-3,7") from None
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -365,13 +380,15 @@ def main(arguments: list[str] | None = None) -> None:
     words = sys.argv[1:] if arguments is None else arguments
     terminal = Terminal(as_json="--json" in words, quiet="--quiet" in words or "-q" in words)
     try:
-        app(words, standalone_mode=True)
+        sys.exit(app(words, standalone_mode=False) or DONE)
     except EXPECTED as error:
         sys.exit(terminal.fail(error))
+    except _USAGE_ERROR as error:  # a missing or unknown option, a value of the wrong type
+        sys.exit(terminal.fail_usage(error))
     except OSError as error:
         sys.exit(terminal.fail(disk_error(error)))
-    except KeyboardInterrupt as error:
-        sys.exit(terminal.fail(error))
+    except (KeyboardInterrupt, typer.Abort):
+        sys.exit(terminal.fail(KeyboardInterrupt()))
 
 
 if __name__ == "__main__":

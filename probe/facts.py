@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bars import DataFacts, FreezeFacts, Ledger, hash_recording, latent_words
+from bars import DataFacts, FreezeFacts, Ledger, RecordingBytes, hash_recording, latent_words
 from bars.binding import Binding
 from bars.study import Study
 from encoders import Encoder, LatentStore, WeightsUnavailable, load_encoder, parse_recipe, recipe_sha256
 from encoders.recipes import CnnRecipe, Recipe, untrained_twin
+from encoders.training_frames import plan_pairs
 from hardware.alignment import align
 from hardware.errors import InputError
 from hardware.recording import Progress, Recording, software_versions
@@ -100,27 +101,44 @@ def evaluation_std(entry: DataEntry, min_std_rad: float) -> tuple[np.ndarray, np
     return spread.std, spread.testable
 
 
-def data_facts(study: Study, name: str, progress: Progress | None = None) -> DataFacts:
-    """A recording as it lies on disk now: every bound episode's bytes are hashed, not believed."""
+def data_facts(
+    study: Study, name: str, bound: Mapping[str, Any] | None = None, progress: Progress | None = None
+) -> DataFacts:
+    """A recording as it lies on disk now: every bound episode's bytes are hashed, not believed.
+
+    `bound` is what the ledger holds of it; where the bytes differ from that, nothing of them is read.
+    """
     entry = open_data(study, name)
     lying = hash_recording(entry.recording.folder, [*entry.train, *entry.evaluate], progress)
     for index in (*entry.train, *entry.evaluate):
         if lying.episodes[index] is None:
             path = entry.recording.episode(index).path
             raise InputError(path, lying.unreadable.get(index, "does not exist"), "restore it from a copy")
+    changed = bound is not None and any(
+        lying.episodes.get(int(index)) != sha for index, sha in bound["episodes"].items()
+    )
+    if bound is not None and changed:
+        return _facts(study, entry, lying, bound["untestable"])
     for index in entry.train:
-        align(
-            entry.recording.episode(index), entry.views
-        )  # a training episode that cannot be read stops it here
+        align(entry.recording.episode(index), entry.views)  # an episode that cannot be read stops it here
     std, testable = evaluation_std(entry, study.probe.min_std)
+    return _facts(
+        study,
+        entry,
+        lying,
+        {joint: round(float(std[i]), 9) for i, joint in enumerate(entry.joints) if not testable[i]},
+    )
+
+
+def _facts(
+    study: Study, entry: DataEntry, lying: RecordingBytes, untestable: Mapping[str, float]
+) -> DataFacts:
     return DataFacts(
-        recording=study.data[name].recording,
+        recording=study.data[entry.name].recording,
         manifest_sha256=lying.manifest_sha256 or "",
         recording_sha256=lying.recording_sha256 or "",
         episodes={index: sha for index, sha in lying.episodes.items() if sha is not None},
-        untestable={
-            joint: round(float(std[i]), 9) for i, joint in enumerate(entry.joints) if not testable[i]
-        },
+        untestable=untestable,
         joints=entry.joints,
     )
 
@@ -130,6 +148,10 @@ def encoder_recipe(study: Study, name: str) -> tuple[Recipe, str] | None:
     entry = study.encoders[name]
     where = f"{study.folder / 'study.yaml'}, encoders.{name}"
     if entry.train is not None:
+        if "views" in entry.train:
+            raise InputError(
+                f"{where}.train", "has views, which are the encoder's own", "write them beside train"
+            )
         fields: dict[str, Any] = {"seed": study.seed, **entry.train, "views": study.encoder_views(name)}
         return parse_recipe(fields, f"{where}.train"), entry.on or study.first_data
     if (entry.load or "").startswith("untrained:"):
@@ -157,6 +179,15 @@ def given_encoder(study: Study, name: str) -> Encoder:
             shapes = {view: (info.view(view).height, info.view(view).width) for view in views}
             break
     return load_encoder(entry.load or "", views=views, image_shapes=shapes, base=study.folder)
+
+
+def check_recipes(study: Study, facts: FreezeFacts) -> None:
+    """Refuse a recipe that cannot be trained on its data, before it is bound for good."""
+    for name in study.encoders:
+        made = encoder_recipe(study, name)
+        if made is not None and isinstance(made[0], CnnRecipe) and made[1] in facts.data:
+            entry = open_data(study, made[1])
+            plan_pairs(entry.recording, entry.train, made[0], tuple(made[0].views or entry.views))
 
 
 def made_encoder(study: Study, name: str) -> Encoder | None:
@@ -239,7 +270,7 @@ def freeze_facts(
 ) -> tuple[FreezeFacts, dict[str, Encoder], dict[str, str]]:
     """Everything a freeze binds or is checked against, the loaded encoders, and the unavailable ones."""
     data = {
-        name: data_facts(study, name, progress)
+        name: data_facts(study, name, binding.data.get(name), progress)
         for name in study.data
         if study.recording_folder(name).is_dir()
     }

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import platform
 import time as clock
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -16,7 +18,7 @@ import bars
 from bars import Event, Ledger, Measurement, Results, VerifyLine, judge_study
 from bars.freeze import refuse_mismatches
 from bars.results import DataResult, EncoderResult
-from bars.study import Study
+from bars.study import STUDY_FILE, Study
 from encoders import Encoder, LatentStore, recipe_sha256
 from encoders import train as train_encoder
 from hardware.errors import InputError
@@ -26,6 +28,7 @@ from probe.extraction_checks import check_latents
 from probe.facts import (
     SOFTWARE,
     DataEntry,
+    check_recipes,
     encoder_recipe,
     evaluation_std,
     freeze_facts,
@@ -55,6 +58,7 @@ def freeze_study(
     study = Study.load(folder)
     ledger = Ledger.open(study.folder)
     facts, _, _ = freeze_facts(study, bars.read_binding(study.folder, ledger), ledger, progress)
+    check_recipes(study, facts)
     if supersede is not None:
         bars.supersede(study.folder, supersede)
     return bars.register(study.folder, facts)
@@ -71,8 +75,13 @@ def probe_study(
     ------
     InputError, StudyError : bad input; nothing frozen or something bound has changed, unless `exploratory`.
     """
-    started = clock.monotonic()
     study = Study.load(folder)
+    with _alone(study.folder):
+        return _probe(study, exploratory, progress)
+
+
+def _probe(study: Study, exploratory: bool, progress: Progress | None) -> Results:
+    started = clock.monotonic()
     ledger = Ledger.open(study.folder)
     binding = bars.read_binding(study.folder, ledger)
     facts, loaded, unavailable = freeze_facts(study, binding, ledger, progress)
@@ -153,7 +162,7 @@ def verify_study_folder(
 
     def by_name(name: str) -> str | None:
         try:
-            return given_encoder(study, name).fingerprint
+            return None if encoder_recipe(study, name) else given_encoder(study, name).fingerprint
         except ValueError:
             return None
 
@@ -374,6 +383,19 @@ def _encoder_results(
             )
         )
     return found
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Hold the study's folder: two probes at once would train into the same files."""
+    with (folder / STUDY_FILE).open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise InputError(
+                folder, "is being probed by another process", "wait for it, or stop it"
+            ) from None
+        yield
 
 
 def _append_new(folder: Path, event: str, body: dict[str, Any], time: datetime | None = None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import sys
 import time
@@ -69,6 +70,15 @@ class Terminal:
             job = _Job(bars, self.err)
             yield job
 
+    def fail_usage(self, error: Any) -> int:
+        """Print what is wrong with the command line itself, with its usage; returns the exit code."""
+        text = error.format_message()
+        if self.as_json:
+            sys.stdout.write(json.dumps({"error": text, "exit_code": BAD_INPUT}) + "\n")
+        else:
+            error.show()
+        return BAD_INPUT
+
     def fail(self, error: BaseException) -> int:
         """Print an error as one clear line (or JSON) and return its exit code."""
         code = BAD_INPUT
@@ -107,7 +117,7 @@ EXPECTED = (InputError, StudyError)
 
 def disk_error(error: OSError) -> InputError:
     """The InputError that an operating-system error amounts to, naming the file."""
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+    remedy = "free space" if full else "check the path and its permissions"
     where = error.filename or "the disk"
-    return InputError(
-        where, error.strerror or str(error), "free space or fix the permissions; nothing sealed is lost"
-    )
+    return InputError(where, error.strerror or str(error), f"{remedy}; nothing sealed is lost")

@@ -197,7 +197,7 @@ def _streams(child: np.random.SeedSequence) -> dict[str, np.random.SeedSequence]
     """One source of chance for each thing that needs one; made anew from the child's key, so asking twice
     changes nothing.
     """
-    names = ("motion", "scene", "sensors", "cameras")
+    names = ("motion", "sensors", "cameras")
     fresh = np.random.SeedSequence(child.entropy, spawn_key=child.spawn_key)
     return dict(zip(names, fresh.spawn(len(names)), strict=True))
 
@@ -262,7 +262,9 @@ def _record_episode(
     motion: Motion
     if walk is not None:
         motion = walk
-        arm.reset(chance["scene"], walk.plan.knots[0])
+        # Blocks lie where the model has them: the walk's world is the arm alone. A layout that changed between
+        # episodes and never within one would be the slowest factor of all, and no part of an OU process.
+        arm.reset(None, walk.plan.knots[0])
     else:
         motion = demonstration = Demonstration(arm, chance["motion"], seconds)
     start_ns = (episode.index + 1) * int(max(1000.0, 2 * (seconds or 0.0))) * 10**9

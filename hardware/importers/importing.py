@@ -70,6 +70,10 @@ def import_recording(
     """
     folder = Path(source)
     opened = open_source(folder)
+    if Path(to).resolve().is_relative_to(folder.resolve()):
+        raise InputError(
+            to, f"lies inside the source {folder}, which is only read", "choose a folder outside of it"
+        )
     loaded = {prefix: load_calibration(path) for prefix, path in (calibrations or {}).items()}
     episodes, seen, left_out = _survey(opened, lenient)
     conversions = plan_conversions(opened.joint_names, seen, unit, loaded, folder)

@@ -172,7 +172,7 @@ def test_without_a_freeze_the_freeze_is_what_is_missing(made):
     mismatches = check_frozen(made.folder, made.facts())
     assert mismatches == [Mismatch("the freeze", "registered before any probing", "not frozen")]
     assert refused(refuse_mismatches, made.folder, mismatches) == (
-        f"{made.folder}: the freeze: frozen as registered before any probing, now not frozen - "
+        f"{made.folder}: its bars are not frozen - "
         "freeze it first: jointprobe freeze STUDY; or jointprobe probe --exploratory"
     )
     refuse_mismatches(made.folder, [])

@@ -116,7 +116,7 @@ def test_probing_again_changes_no_number_and_adds_no_training(probed: Path, run:
 def test_probe_before_freeze_is_refused_and_exploratory_says_so(run: Run, tmp_path: Path) -> None:
     study = make_study(tmp_path)
     code, _, err = run("probe", study)
-    assert code == 2 and "the freeze: frozen as registered before any probing, now not frozen" in err
+    assert code == 2 and "its bars are not frozen" in err
     assert "jointprobe freeze" in err and not (study / "latents").exists()
     assert run("probe", study, "--exploratory", "-q")[0] == 0
     card = (study / "card.md").read_text()
