@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from probe.terminal import DONE, EXPECTED, FAILED, Terminal, disk_error
+from probe.terminal import DONE, EXPECTED, FAILED, INTERRUPTED, Terminal, disk_error
 
 FAULTS_SHOWN = 6
 
@@ -380,7 +380,10 @@ def main(arguments: list[str] | None = None) -> None:
     words = sys.argv[1:] if arguments is None else arguments
     terminal = Terminal(as_json="--json" in words, quiet="--quiet" in words or "-q" in words)
     try:
-        sys.exit(app(words, standalone_mode=False) or DONE)
+        code = app(words, standalone_mode=False) or DONE
+        if code == INTERRUPTED:  # newer typer turns Ctrl-C into this code, older ones into Abort
+            raise KeyboardInterrupt
+        sys.exit(code)
     except EXPECTED as error:
         sys.exit(terminal.fail(error))
     except _USAGE_ERROR as error:  # a missing or unknown option, a value of the wrong type

@@ -26,7 +26,7 @@ from rich.table import Column
 from bars.errors import StudyError
 from hardware.errors import InputError
 
-DONE, FAILED, BAD_INPUT = 0, 1, 2
+DONE, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 LOG_EVERY_S = 15.0
 
 
@@ -83,7 +83,7 @@ class Terminal:
         """Print an error as one clear line (or JSON) and return its exit code."""
         code = BAD_INPUT
         if isinstance(error, KeyboardInterrupt):
-            text, code = "stopped; run the same command again to go on", 130
+            text, code = "stopped; run the same command again to go on", INTERRUPTED
         else:
             text = str(error)
         if self.as_json:

@@ -52,6 +52,10 @@ def grows():
 def fails():
     raise RuntimeError("no weights here")
 
+class Raises:
+    def encode(self, frames):
+        raise SystemExit(3)
+
 def number():
     return 3
 """
@@ -130,10 +134,14 @@ def test_a_dotted_name_is_found_in_the_working_directory(
     "spec, message",
     [
         ("import:mine", "names no factory - write import:MODULE:FACTORY"),
-        ("import:no_such_module:build", "cannot be imported: No module named 'no_such_module'"),
+        (
+            "import:no_such_module:build",
+            "cannot be imported: ModuleNotFoundError: No module named 'no_such_module'",
+        ),
         ("import:nowhere.py:build", "is not a file"),
         ("import:mine.py:absent", "the module has no callable 'absent'"),
         ("import:mine.py:fails", r"fails\(\) failed: RuntimeError: no weights here"),
+        ("import:mine.py:Raises", "encode failed: SystemExit: 3"),
         ("import:mine.py:number", r"returns neither an object with encode\(frames\) nor a callable"),
         ("import:mine.py:OneView", r"insists on the views \('front',\), asked for \('front', 'wrist'\)"),
         ("import:mine.py:wrong_shape", r"gave float64 \(2, 2, 3\) for 2 frames"),

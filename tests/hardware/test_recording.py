@@ -231,7 +231,7 @@ def test_resume_adopts_what_the_manifest_lacks_and_cuts_a_torn_line(tmp_path: Pa
 
 def test_resume_refuses_other_settings_and_a_second_writer(tmp_path: Path) -> None:
     recording = make_recording(tmp_path / "r", episodes=1, frames=4)
-    with pytest.raises(InputError, match=r"other settings \(joints_hz\)"):
+    with pytest.raises(InputError, match=r"other settings \(joints_hz: 100\.0, now 50\.0\)"):
         RecordingWriter.resume(recording.folder, small_info(joints_hz=50))
     with RecordingWriter.resume(recording.folder, recording.info):
         with pytest.raises(InputError, match="being written by another process"):

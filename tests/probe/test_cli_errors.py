@@ -1,0 +1,203 @@
+"""The command line's promises: one clear line or one JSON object, exit code 2, never a traceback."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+from bars import Results
+from hardware import InputError, Recording, RecordingWriter
+from probe.run import freeze_study, probe_study, verify_study_folder
+from tests.probe.studies import STUDY, make_study
+from tests.recordings import make_recording
+
+USER_ENCODER = """
+import numpy as np
+
+class Mine:
+    width = 3
+    def encode(self, frames):
+        {body}
+
+def build():
+    {build}
+"""
+
+
+def jointprobe(*words: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "probe.cli", *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (("import", "nowhere", "--unit", "degrees"), "--to"),
+        (("banana",), "banana"),
+        (("record", "--motion", "dance", "--to", "x"), "dance"),
+        (("record", "--motion", "walk", "--to", "x", "--episodes", "-1"), "--episodes"),
+        (("check", "nowhere"), "is not a folder"),
+        (("verify", "nowhere"), "nowhere"),
+    ],
+)
+def test_errors_are_one_json_object_on_stdout(words: tuple[str, ...], problem: str) -> None:
+    done = jointprobe(*words, "--json")
+    assert done.returncode == 2 and "Traceback" not in done.stderr, done.stderr
+    said = json.loads(done.stdout)
+    assert said["exit_code"] == 2 and problem in said["error"]
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (("--episodes", "abc"), "--episodes: "),
+        (("--set", "steps=[1"), "--set steps: "),
+        (("--set", "steps"), "is not KEY=VALUE"),
+        (("--set", "learning_rate=.inf"), "learning_rate"),
+        (("--set", "lam=7"), "lam"),
+        (("--views", "wrist"), "wrist"),
+    ],
+)
+def test_train_refuses_nonsense(tmp_path: Path, words: tuple[str, ...], problem: str) -> None:
+    make_recording(tmp_path / "moves", episodes=2, frames=8)
+    done = jointprobe("train", tmp_path / "moves", "--to", tmp_path / "w", *words)
+    assert done.returncode == 2 and problem in done.stderr and "Traceback" not in done.stderr, done.stderr
+
+
+def test_an_interrupt_says_how_to_go_on(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "probe.cli", "record", "--motion", "demos", "--to", str(tmp_path / "r")]
+    process = subprocess.Popen(
+        [*command, "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    while process.poll() is None and not (tmp_path / "r/manifest.jsonl").exists():
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130 and "run the same command again" in json.loads(out)["error"], err
+    assert Recording.open(tmp_path / "r").episode_indices
+
+
+@pytest.mark.parametrize(
+    ("body", "build", "problem"),
+    [
+        ("raise KeyError('lost')", "return Mine()", "encode failed: KeyError"),
+        ("return np.full((len(frames), 3), np.nan)", "return Mine()", "not finite"),
+        ("return np.zeros(len(frames))", "return Mine()", "gave float64"),
+        ("return np.zeros((len(frames), 2))", "return Mine()", "gave 2 dimensions, its width is 3"),
+        ("return None", "raise SystemExit(3)", "build() failed: SystemExit"),
+        ("return None", "return 5", "neither an object with encode"),
+    ],
+)
+def test_a_users_own_encoder_that_misbehaves_is_named(
+    tmp_path: Path, body: str, build: str, problem: str
+) -> None:
+    text = STUDY.replace("probe: {", "  mine: {load: 'import:mine.py:build'}\nprobe: {")
+    study = make_study(tmp_path, text)
+    (study / "mine.py").write_text(USER_ENCODER.format(body=body, build=build))
+    with pytest.raises(InputError) as refused:
+        freeze_study(study)
+        probe_study(study)
+    assert problem in str(refused.value) and "import" in str(refused.value)
+
+
+def test_results_without_their_event_are_not_believed(tmp_path: Path) -> None:
+    """Cutting a ledger's end and editing what it recorded must not pass."""
+    study = make_study(tmp_path)
+    freeze_study(study)
+    probe_study(study)
+    assert verify_study_folder(study).ok
+    lines = (study / "ledger.jsonl").read_text().splitlines(keepends=True)
+    for cut in (1, 2, 3):
+        (study / "ledger.jsonl").write_text("".join(lines[:-cut]))
+        outcome = verify_study_folder(study)
+        assert not outcome.ok and "differs" in {line.state for line in outcome.lines}, cut
+        assert not verify_study_folder(study, ledger_only=True).ok
+    record = json.loads((study / "results.json").read_text())
+    record["measurements"][0]["value"] = 0.97
+    (study / "results.json").write_text(json.dumps(record))
+    assert "results.json: differs" in verify_study_folder(study).summary
+
+
+def test_missing_encoders_read_not_checked(tmp_path: Path) -> None:
+    study = make_study(tmp_path)
+    freeze_study(study)
+    probe_study(study)
+    shutil.rmtree(study / "encoders")
+    states = {line.what: line.state for line in verify_study_folder(study).lines}
+    assert {states[f"encoder {name}"] for name in ("W1", "untrained", "pixels")} == {"not checked"}
+
+
+def test_two_probes_at_once_are_refused(tmp_path: Path) -> None:
+    study = make_study(tmp_path)
+    freeze_study(study)
+    with (study / "study.yaml").open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        with pytest.raises(InputError, match="being probed by another process"):
+            probe_study(study)
+
+
+@pytest.mark.parametrize(
+    "change", [("stride_s: 0.3", "stride_s: 3000"), ("batch_size: 8", "batch_size: 60000")]
+)
+def test_a_recipe_that_cannot_train_is_refused_at_the_freeze(tmp_path: Path, change: tuple[str, str]) -> None:
+    study = make_study(tmp_path, STUDY.replace(*change))
+    with pytest.raises(InputError, match="pair"):
+        freeze_study(study)
+    assert not (study / "ledger.jsonl").exists()
+
+
+def test_a_changed_episode_is_named_before_it_is_read(tmp_path: Path) -> None:
+    study = make_study(tmp_path)
+    freeze_study(study)
+    path = tmp_path / "recordings/moves/episodes/000005.h5"
+    with h5py.File(path, "r+") as file:
+        file["joints/position"][3, 0] = np.nan
+    with pytest.raises(ValueError, match="recording moves, episode 5: frozen as"):
+        probe_study(study)
+
+
+def test_a_clock_that_falls_is_refused(tmp_path: Path) -> None:
+    recording = make_recording(tmp_path / "r", episodes=1, frames=6)
+    with h5py.File(recording.episode(0).path, "r+") as file:
+        file["joints/time_ns"][...] = file["joints/time_ns"][()][::-1]
+    with pytest.raises(InputError, match=r"joints: its clock does not advance after row 0"):
+        next(recording.aligned(["front"]))
+
+
+def test_a_foreign_episode_is_not_adopted(tmp_path: Path) -> None:
+    recording = make_recording(tmp_path / "r", episodes=2, frames=4)
+    shutil.copy(recording.episode(0).path, recording.folder / "episodes/000007.h5")
+    with pytest.raises(InputError, match=r"000007\.h5: is episode 0 by its own word - move it out"):
+        RecordingWriter.resume(recording.folder, recording.info)
+
+
+def test_settings_that_differ_are_named(tmp_path: Path) -> None:
+    recording = make_recording(tmp_path / "r", episodes=1, frames=4)
+    changed = recording.info.model_copy(update={"motion_settings": {"episodes": 2}})
+    with pytest.raises(InputError, match=r"motion_settings\.episodes: None, now 2"):
+        RecordingWriter.resume(recording.folder, changed)
+
+
+def test_a_full_disk_while_probing_keeps_what_was_frozen(tmp_path: Path) -> None:
+    study = make_study(tmp_path)
+    freeze_study(study)
+    script = (
+        "import resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, 60_000));"
+        "from probe.cli import main; main(['probe', sys.argv[1]])"
+    )
+    done = subprocess.run([sys.executable, "-c", script, study], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 2 and "Traceback" not in done.stderr, done.stderr
+    assert "the disk is full" in done.stderr or "File too large" in done.stderr
+    probe_study(study)
+    assert verify_study_folder(study).ok and Results.load(study).by_path["pixels.r2.mean"].value is not None
