@@ -262,8 +262,8 @@ def _record_episode(
     motion: Motion
     if walk is not None:
         motion = walk
-        # Blocks lie where the model has them: the walk's world is the arm alone. A layout that changed between
-        # episodes and never within one would be the slowest factor of all, and no part of an OU process.
+        # Blocks lie where the model has them: the walk's world is the arm alone. A layout that changed
+        # between episodes and never within one would be the slowest factor, and no part of an OU process.
         arm.reset(None, walk.plan.knots[0])
     else:
         motion = demonstration = Demonstration(arm, chance["motion"], seconds)
