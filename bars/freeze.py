@@ -115,7 +115,7 @@ def check_data(study: Study, name: str, facts: DataFacts) -> None:
         for bar in study.bars:
             for path in bar_paths(bar.parsed):
                 if (path.data or study.first_data) == name and (problem := unknown_joint(path, facts.joints)):
-                    raise StudyError(f"bar {bar.id}", *problem)
+                    raise StudyError(f"{study.folder / STUDY_FILE}, bar {bar.id}", *problem)
 
 
 def _and_more(items: Sequence[object]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 
 from hardware.checks.check import Check, State, and_more, short
 from hardware.episode import Episode, JointLog
@@ -40,7 +41,28 @@ def check_hashes(episodes: list[Episode]) -> Check:
 
 
 def check_contiguity(recording: Recording) -> Check:
+    """Every episode that was meant to be there is sealed and listed, and no other file lies beside them."""
     indices = recording.episode_indices
+    info = recording.info
+    meant = (info.source or {}).get("episodes") or range(int(info.motion_settings.get("episodes") or 0))
+    unfinished = sorted(set(meant) - set(indices))
+    listed = {Path(line.file).name for line in recording.manifest}
+    unlisted = sorted(
+        path.name for path in (recording.folder / "episodes").iterdir() if path.name not in listed
+    )
+    if unfinished or unlisted:
+        parts = []
+        if unfinished:
+            parts.append(f"{len(unfinished)} of {len(meant)} episodes are not sealed: {short(unfinished)}")
+        if unlisted:
+            parts.append(f"files that the manifest lacks: {', '.join(unlisted[:5])}")
+        return Check(
+            "contiguity",
+            "fail",
+            "; ".join(parts),
+            {"episodes": unfinished, "unlisted": unlisted},
+            "the recording or import was interrupted: run the same command again to finish it",
+        )
     absent = sorted(set(range(indices[0], indices[-1] + 1)) - set(indices))
     evidence = {"episodes": absent, "first": indices[0], "last": indices[-1], "count": len(indices)}
     said = list((recording.info.source or {}).get("missing", []))

@@ -78,7 +78,7 @@ def import_recording(
     episodes, seen, left_out = _survey(opened, lenient)
     conversions = plan_conversions(opened.joint_names, seen, unit, loaded, folder)
     missing = [*opened.missing, *left_out]
-    info = _describe(opened, conversions, str(unit), loaded, missing, lenient)
+    info = _describe(opened, conversions, str(unit), loaded, missing, lenient, episodes)
     with RecordingWriter.resume(to, info) as writer:
         for done, episode in enumerate(episodes, start=1):
             if episode not in writer.sealed:
@@ -140,6 +140,7 @@ def _describe(
     calibrations: Mapping[str, Calibration],
     missing: list[str],
     lenient: bool,
+    episodes: list[int],
 ) -> RecordingInfo:
     actions = None
     if source.action_names:
@@ -175,6 +176,7 @@ def _describe(
             "robot_type": source.robot,
             "lenient": lenient,
             "missing": missing,
+            "episodes": episodes,
             "info_sha256": source.metadata_sha256,
         },
         software=software_versions("av", "pyarrow"),

@@ -143,7 +143,7 @@ def test_a_missing_episode_is_named(made):
 
 def test_a_bar_on_a_joint_that_the_recording_lacks_is_refused(made):
     made.edit_study("W1walk/walk.r2.mean -", "W1walk/walk.r2.lifd -")
-    told = "bar B3: W1walk/walk.r2.lifd names no joint - did you mean lift?"
+    told = f"{made.folder}/study.yaml, bar B3: W1walk/walk.r2.lifd names no joint - did you mean lift?"
     assert refused(register, made.folder, made.facts()) == told
 
 

@@ -14,7 +14,7 @@ import pytest
 from hardware import Actions, Joint, Recording, RecordingWriter, View
 from hardware.checks import Check, check_recording
 from hardware.importers import import_recording
-from tests.recordings import small_info
+from tests.recordings import make_recording, small_info
 
 ROWS, FRAMES = 205, 20
 PERIOD_NS, FRAME_NS = 10_000_000, 100_000_000
@@ -266,3 +266,27 @@ def test_a_video_cut_short_inside_the_episode_file(tmp_path: Path) -> None:
     check = checked(Recording.open(tmp_path / "rec"))["decoded"]
     assert check.state == "fail"
     assert "episode 0, view front" in check.message and "ends before frame 7" in check.message
+
+
+def test_an_interrupted_recording_is_named(tmp_path: Path) -> None:
+    recording = make_recording(tmp_path / "r", episodes=2, frames=6)
+    assert {one.name: one.state for one in check_recording(recording, frames=False)}["contiguity"] == "pass"
+    (recording.folder / "episodes/000002.h5.partial").write_bytes(b"half")
+    (check,) = [one for one in check_recording(recording, frames=False) if one.name == "contiguity"]
+    assert (
+        check.state == "fail"
+        and "000002.h5.partial" in check.message
+        and "run the same command" in check.remedy
+    )
+
+
+def test_episodes_that_were_meant_and_are_not_there_are_named(tmp_path: Path) -> None:
+    info = small_info(motion_settings={"episodes": 3})
+    with RecordingWriter.create(tmp_path / "r", info) as writer, writer.episode(0) as episode:
+        episode.joints([1, 2], np.zeros((2, 2)))
+    (check,) = [
+        one
+        for one in check_recording(Recording.open(tmp_path / "r"), frames=False)
+        if one.name == "contiguity"
+    ]
+    assert check.state == "fail" and "2 of 3 episodes are not sealed" in check.message
