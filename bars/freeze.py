@@ -43,7 +43,9 @@ def register(study_folder: Path | str, facts: FreezeFacts) -> Event:
     binding = read_binding(folder, ledger)
     if binding.registered is not None:
         changed = (
-            "and study.yaml has changed since" if binding.study_sha256 != sha else "and nothing has changed"
+            "and study.yaml has changed since"
+            if binding.study_sha256 != sha
+            else "and study.yaml has not changed"
         )
         raise StudyError(folder, f"was frozen on {binding.registered.time}, {changed}", HOW_TO_SUPERSEDE)
     seen = _seen_before(study, ledger)

@@ -176,7 +176,11 @@ def load_encoder(
         return untrained_encoder(rest, recipe, views, recording, episodes, device)
     folder = Path(base or ".") / Path(rest if kind in ("cnn", "pixels") else spec).expanduser()
     if not folder.exists() and kind not in ("cnn", "pixels"):
-        raise InputError(f"encoder {spec!r}", "is neither a folder nor a known kind", f"known: {SPECS}")
+        raise InputError(
+            f"encoder {spec!r}",
+            f"there is no folder {folder}, and it is no other kind",
+            f"make one (jointprobe train RECORDING --to {folder}), or write one of: {SPECS}",
+        )
     encoder = load_folder(folder, device)
     if kind in ("cnn", "pixels") and encoder.kind != kind:
         raise InputError(

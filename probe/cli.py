@@ -259,7 +259,7 @@ def probe(
 
     with terminal.progress() as progress:
         results = probe_study(study, exploratory=exploratory, progress=progress)
-    _show_card(terminal, study)
+    _show_verdict(terminal, study)
     terminal.result(results.model_dump(by_alias=True))
 
 
@@ -279,7 +279,8 @@ def report(study: StudyFolder, json: Json = False, quiet: Quiet = False) -> None
 def verify(
     study: StudyFolder,
     ledger_only: Annotated[
-        bool, typer.Option("--ledger-only", help="Accept bytes that are not here (recordings, weights).")
+        bool,
+        typer.Option("--ledger-only", help="Exit with 0 although bytes are not here (recordings, weights)."),
     ] = False,
     json: Json = False,
     quiet: Quiet = False,
@@ -324,6 +325,17 @@ def demo(
     _show_card(terminal, study)
     terminal.say(f"the card: {study / 'card.html'}   the numbers: {study / 'results.json'}")
     terminal.result(results.model_dump(by_alias=True))
+
+
+def _show_verdict(terminal: Terminal, study: Path) -> None:
+    from reports import load_card
+
+    card = load_card(study)
+    beside = "".join(f", {part}" for part in card.beside)
+    terminal.say(f"[b]{card.banner or card.verdict}[/b]{beside}")
+    for bar in card.bars:
+        terminal.say(f"  {bar.id}  {bar.state:10}  {bar.text}   {bar.ours} {bar.interval}".rstrip())
+    terminal.say(f"the card: {study / 'card.html'}   here: jointprobe report {study}")
 
 
 def _show_card(terminal: Terminal, study: Path) -> None:

@@ -153,7 +153,10 @@ class Verification:
 def verify_study_folder(
     folder: str | Path, *, ledger_only: bool = False, progress: Progress | None = None
 ) -> Verification:
-    """Recompute a study's chain, on any machine; bytes that are not there read "not checked"."""
+    """Recompute a study's chain, on any machine; bytes that are not there read "not checked".
+
+    With `ledger_only` that is no failure; what is there is checked all the same.
+    """
     from encoders.checkpoints import load_folder
     from probe.facts import given_encoder
 
@@ -168,7 +171,6 @@ def verify_study_folder(
 
     lines = bars.verify_study(
         study.folder,
-        ledger_only,
         fingerprint_of=lambda path: load_folder(path).fingerprint,
         fingerprint_by_name=by_name,
         latents_sha256_of=store.sha256,
@@ -280,6 +282,8 @@ def _measure(
     probed: dict[tuple[str, str], Probed] = {}
     data_results: dict[str, DataResult] = {}
     done = 0
+    if progress is not None:
+        progress(0, len(latents), "ridge probes")
     for number, (data, entry) in enumerate(entries.items()):
         std, testable = evaluation_std(entry, settings.min_std)
         radians = np.array([unit == "rad" for unit in entry.units])

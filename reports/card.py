@@ -131,7 +131,7 @@ def build_card(
         paper_link=paper_link(study.paper),
         code_link=link(study.paper.code),
         goal=study.paper.goal,
-        measured_by=study.paper.measured_by,
+        measured_by=study.paper.measured_by or ("" if study.paper.goal else "Not stated in study.yaml."),
         verdict=verdict.verdict,
         firm=verdict.firm,
         too_few=_too_few(study, verdict),

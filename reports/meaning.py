@@ -130,7 +130,8 @@ def _beside_controls(card: Card, model: str) -> Iterator[str]:
         if line is not None and own is not None and line.is_twin_of(own):
             yield (
                 f"{model} carries more about the joints than the same network untrained ({control}), "
-                f"on {table.data}: training put that there."
+                f"on {table.data}: training put that there"
+                + (", as far as so few episodes can tell." if card.too_few else ".")
             )
         else:
             yield f"{model} carries more about the joints than {control} does, on {table.data}."

@@ -359,8 +359,8 @@ class Card:
 
     @property
     def tone(self) -> str:
-        """Neutral for an exploratory card: it confirms nothing."""
-        return "open" if self.exploratory else tone_of(self.verdict)
+        """Neutral for an exploratory card, which confirms nothing, and for a verdict that is not firm."""
+        return "open" if self.exploratory or self.firm == "undecided" else tone_of(self.verdict)
 
     @property
     def ledger_head(self) -> str:

@@ -121,7 +121,7 @@ def test_latents_of_training_episodes_do_not(made):
 
 def test_a_study_is_frozen_once(frozen):
     time = verify_chain(frozen.folder)[0].time
-    told = f"{frozen.folder}: was frozen on {time}, and nothing has changed - {HOW_TO_SUPERSEDE}"
+    told = f"{frozen.folder}: was frozen on {time}, and study.yaml has not changed - {HOW_TO_SUPERSEDE}"
     assert refused(register, frozen.folder, frozen.facts()) == told
     assert "superseded" in HOW_TO_SUPERSEDE and "reason" in HOW_TO_SUPERSEDE
     frozen.edit_study("< 0.80", "< 0.90")

@@ -174,7 +174,7 @@ def test_specs_lead_to_their_encoders(folder: Path, demos: Recording, tmp_path: 
         load_encoder("cnn:pixels", base=tmp_path)
     with pytest.raises(InputError, match=r"made for the views front, wrist, asked for wrist, front"):
         load_encoder("pixels:pixels", base=tmp_path, views=["wrist", "front"])
-    with pytest.raises(InputError, match=r"neither a folder nor a known kind - known: cnn:FOLDER"):
+    with pytest.raises(InputError, match=r"there is no folder .*or write one of: cnn:FOLDER"):
         load_encoder("lewm:somewhere", base=tmp_path)
     with pytest.raises(InputError, match=r"nowhere: does not exist"):
         load_encoder("cnn:nowhere", base=tmp_path)
