@@ -87,8 +87,9 @@ def import_(
     recording = Recording.open(report.recording)
     rows = sum(line.joint_rows for line in recording.manifest)
     terminal.say(
-        f"[b]{to}[/b]: {len(recording.manifest)} episodes, {rows:,} rows, "
-        f"views: {', '.join(recording.info.view_names) or 'none'}"
+        f": {len(recording.manifest)} episodes, {rows:,} rows, "
+        f"views: {', '.join(recording.info.view_names) or 'none'}",
+        head=str(to),
     )
     for line in report.missing:
         terminal.say(f"  not here: {line}")
@@ -138,14 +139,14 @@ def record(
             motion=motion,
             episodes=episodes,
             seed=seed,
-            views=tuple(name.strip() for name in views.split(",") if name.strip()),
+            views=_names(views),
             fps=fps,
             image_size=size,
             mjcf=mjcf,
             seconds=seconds,
             progress=progress,
         )
-    terminal.say(f"[b]{to}[/b]: {len(recording.manifest)} episodes of {motion}")
+    terminal.say(f": {len(recording.manifest)} episodes of {motion}", head=str(to))
     terminal.result(
         {
             "recording": str(to),
@@ -164,11 +165,13 @@ def check(recording: RecordingFolder, json: Json = False, quiet: Quiet = False) 
 
     with terminal.progress() as progress:
         checks = check_recording(Recording.open(recording), progress=progress)
-    marks = {"pass": "[green]pass[/]", "warn": "[yellow]warn[/]", "fail": "[bold red]fail[/]"}
+    styles = {"pass": "green", "warn": "yellow", "fail": "bold red"}
     for one in checks:
         terminal.say(
-            f"{marks[one.state]}  [b]{one.name}[/b]  {one.message}"
-            + (f"\n      {one.remedy}" if one.remedy and one.state != "pass" else "")
+            f"  {one.name}  {one.message}"
+            + (f"\n      {one.remedy}" if one.remedy and one.state != "pass" else ""),
+            head=one.state,
+            style=styles[one.state],
         )
     failed = [one.name for one in checks if one.state == "fail"]
     terminal.result(
@@ -205,11 +208,13 @@ def train(
 
     opened = Recording.open(recording)
     fields = {**_options(option or []), "kind": kind}
-    fields["views"] = [name.strip() for name in views.split(",")] if views else opened.info.view_names
+    fields["views"] = _names(views) if views else opened.info.view_names
     chosen = _episodes(episodes) if episodes else opened.episode_indices
     with terminal.progress() as progress:
         encoder = train_encoder(opened, chosen, parse_recipe(fields), to, progress=progress)
-    terminal.say(f"[b]{to}[/b]: {kind}, {encoder.width} dimensions, fingerprint {encoder.fingerprint[:16]}")
+    terminal.say(
+        f": {kind}, {encoder.width} dimensions, fingerprint {encoder.fingerprint[:16]}", head=str(to)
+    )
     terminal.result({"encoder": str(to), "fingerprint": encoder.fingerprint, "describe": encoder.describe()})
 
 
@@ -231,7 +236,7 @@ def freeze(
 
     with terminal.progress() as progress:
         event = freeze_study(study, supersede=supersede, progress=progress)
-    terminal.say(f"[b green]frozen[/] {study} at {event.time}")
+    terminal.say(f" {study} at {event.time}", head="frozen", style="bold green")
     terminal.say(f"  study.yaml  {event.body['study_sha256']}\n  event       {event.hash}")
     for name, data in event.body["data"].items():
         if data["untestable"]:
@@ -290,15 +295,13 @@ def verify(
     from probe.run import verify_study_folder
 
     outcome = verify_study_folder(study, ledger_only=ledger_only)
-    marks = {
-        "match": "[green]match[/]",
-        "differs": "[bold red]differs[/]",
-        "not checked": "[yellow]not checked[/]",
-    }
+    styles = {"match": "green", "differs": "bold red", "not checked": "yellow"}
     for line in outcome.lines:
         terminal.say(
-            f"{marks[line.state]}  {line.what}"
-            + (f"  (expected {line.expected}, found {line.found})" if line.state == "differs" else "")
+            f"  {line.what}"
+            + (f"  (expected {line.expected}, found {line.found})" if line.state == "differs" else ""),
+            head=line.state,
+            style=styles[line.state],
         )
     terminal.say(outcome.summary)
     terminal.result(
@@ -328,18 +331,19 @@ def demo(
 
 
 def _show_verdict(terminal: Terminal, study: Path) -> None:
+    if not terminal.talks:
+        return
     from reports import load_card
 
     card = load_card(study)
-    beside = "".join(f", {part}" for part in card.beside)
-    terminal.say(f"[b]{card.banner or card.verdict}[/b]{beside}")
+    terminal.say("".join(f", {part}" for part in card.beside), head=card.banner or card.verdict)
     for bar in card.bars:
         terminal.say(f"  {bar.id}  {bar.state:10}  {bar.text}   {bar.ours} {bar.interval}".rstrip())
     terminal.say(f"the card: {study / 'card.html'}   here: jointprobe report {study}")
 
 
 def _show_card(terminal: Terminal, study: Path) -> None:
-    if not (terminal.as_json or terminal.quiet):
+    if terminal.talks:
         from reports import load_card, print_card
 
         print_card(load_card(study), terminal.out)
@@ -358,6 +362,11 @@ def _calibrations(options: list[str]) -> dict[str, Path]:
             raise InputError("--calibration", f"the prefix {prefix!r} is given twice", "one file an arm")
         found[prefix] = Path(file)
     return found
+
+
+def _names(text: str) -> tuple[str, ...]:
+    """The names of a list that is separated by commas."""
+    return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
 def _options(options: list[str]) -> dict[str, Any]:

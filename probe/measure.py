@@ -10,6 +10,7 @@ import numpy as np
 
 from bars import Measurement, difference_path, part_names
 from bars.study import ProbeSettings
+from encoders.pairs import evenly_spaced
 from probe.bootstrap import Bootstrap, Estimate, difference
 from probe.clusters import EpisodeClusters
 from probe.permutation import NullValue, PermutationNull, permutation_null
@@ -37,9 +38,7 @@ class Rows:
 
     def thinned(self, count: int) -> Rows:
         """At most `count` rows, evenly spread over all of them."""
-        if len(self.y) <= count:
-            return self
-        rows = np.unique(np.linspace(0, len(self.y) - 1, count).round().astype(int))
+        rows = evenly_spaced(len(self.y), count)
         return Rows(self.x[rows], self.y[rows], self.episode[rows])
 
 

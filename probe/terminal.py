@@ -22,6 +22,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 from rich.table import Column
+from rich.text import Text
 
 from bars.errors import StudyError
 from hardware.errors import InputError
@@ -39,10 +40,15 @@ class Terminal:
     out: Console = field(default_factory=lambda: Console(highlight=False))
     err: Console = field(default_factory=lambda: Console(stderr=True, highlight=False))
 
-    def say(self, text: Any = "") -> None:
-        """A line for a person; nothing under --json or --quiet."""
-        if not (self.as_json or self.quiet):
-            self.out.print(text)
+    @property
+    def talks(self) -> bool:
+        """Whether a person is listening: neither --json nor --quiet."""
+        return not (self.as_json or self.quiet)
+
+    def say(self, text: str, head: str = "", style: str = "bold") -> None:
+        """A line for a person, `head` before it in `style`; brackets in either are brackets, never markup."""
+        if self.talks:
+            self.out.print(Text.assemble((head, style), text))
 
     def result(self, data: dict[str, Any]) -> None:
         """The verb's result for machines, printed under --json alone."""
@@ -60,7 +66,7 @@ class Terminal:
             yield None
             return
         columns = (
-            TextColumn("{task.description}", table_column=Column(no_wrap=True, ratio=2)),
+            TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, ratio=2)),
             BarColumn(bar_width=None, table_column=Column(ratio=1)),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
@@ -109,7 +115,7 @@ class _Job:
             self.bars.update(self.task, description=what, completed=done)
         elif begins or done == total or time.monotonic() - self.logged > LOG_EVERY_S:
             self.logged = time.monotonic()
-            self.console.print(f"{what}: {done} of {total}", soft_wrap=True)
+            self.console.print(f"{what}: {done} of {total}", markup=False, soft_wrap=True)
 
 
 EXPECTED = (InputError, StudyError)

@@ -74,6 +74,20 @@ def test_train_refuses_nonsense(tmp_path: Path, words: tuple[str, ...], problem:
     assert done.returncode == 2 and problem in done.stderr and "Traceback" not in done.stderr, done.stderr
 
 
+def test_brackets_in_names_are_brackets(tmp_path: Path) -> None:
+    """A folder's name reaches progress, results and errors; none of them may read it as markup."""
+    folder = tmp_path / "a[/b][red]c"
+    done = jointprobe("record", "--motion", "demos", "--episodes", "1", "--size", "32", "--to", folder)
+    assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr
+    assert "a[/b][red]c" in "".join(done.stdout.split())
+    done = jointprobe("check", folder)
+    assert done.returncode in (0, 1) and "Traceback" not in done.stderr, done.stderr
+    study = make_study(folder)
+    for words in (("freeze", study), ("probe", study), ("verify", study)):
+        done = jointprobe(*words)
+        assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr
+
+
 def test_an_interrupt_says_how_to_go_on(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "probe.cli", "record", "--motion", "demos", "--to", str(tmp_path / "r")]
     process = subprocess.Popen(
