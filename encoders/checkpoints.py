@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import errno
 import json
-import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,7 +18,7 @@ from encoders.frozen import TransformersEncoder
 from encoders.imported import ImportedEncoder
 from encoders.pixels import PixelsEncoder
 from encoders.recipes import Recipe
-from hardware.episode_writer import fsync_path
+from hardware.disk import disk_errors, write_atomically
 from hardware.errors import InputError
 from hardware.recording import Recording
 from hardware.schema import parse_model
@@ -198,31 +195,3 @@ def load_encoder(
 def _existing_folder(text: str, base: str | Path | None) -> str | None:
     folder = Path(base or ".") / Path(text).expanduser()
     return str(folder) if folder.is_dir() else None
-
-
-def write_atomically(path: Path, data: bytes) -> None:
-    """Temporary file, fsync, rename, fsync of the folder: the old file or the new one, never half of one."""
-    temporary = path.with_name(path.name + ".partial")
-    try:
-        with temporary.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError:
-        temporary.unlink(missing_ok=True)  # on a full disk half a file would only be in the way
-        raise
-    os.replace(temporary, path)
-    fsync_path(path.parent)
-
-
-@contextmanager
-def disk_errors(where: object) -> Iterator[None]:
-    """Turn a full or read-only disk into an InputError; all writes are atomic, so what is done is safe."""
-    try:
-        yield
-    except OSError as error:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-        problem = "the disk is full" if full else f"cannot be written: {error}"
-        raise InputError(
-            where, problem, "free space and start again: it goes on from what is finished"
-        ) from None

@@ -17,11 +17,10 @@ from typing import Any
 import h5py
 import numpy as np
 
-from encoders.checkpoints import disk_errors
 from encoders.encoder import Encoder, canonical_json
 from encoders.pairs import evenly_spaced
 from hardware.alignment import AlignedEpisode
-from hardware.episode_writer import fsync_path
+from hardware.disk import disk_errors, fsync_path
 from hardware.errors import InputError
 from hardware.recording import Progress, Recording
 

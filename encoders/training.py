@@ -26,12 +26,10 @@ from encoders import losses
 from encoders.checkpoints import (
     CARD,
     TrainedOn,
-    disk_errors,
     load_folder,
     read_card,
     read_tensors,
     save_encoder,
-    write_atomically,
 )
 from encoders.cnn import Cnn, CnnArchitecture, CnnEncoder, CnnPreprocessing, Normaliser
 from encoders.encoder import Encoder, default_device
@@ -55,6 +53,7 @@ from encoders.training_frames import (
     training_views,
 )
 from encoders.untrained import measured_untrained
+from hardware.disk import disk_errors, write_atomically
 from hardware.errors import InputError
 from hardware.recording import Progress, Recording
 

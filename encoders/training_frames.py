@@ -10,12 +10,12 @@ from pathlib import Path
 
 import numpy as np
 
-from encoders.checkpoints import TrainedOn, disk_errors
+from encoders.checkpoints import TrainedOn
 from encoders.encoder import canonical_json
 from encoders.pairs import evenly_spaced, knot_pairs, stride_pairs, thin_pairs
 from encoders.recipes import CnnRecipe
 from hardware.alignment import AlignedEpisode
-from hardware.episode_writer import fsync_path
+from hardware.disk import disk_errors, fsync_path
 from hardware.errors import InputError
 from hardware.recording import Progress, Recording
 

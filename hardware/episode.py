@@ -163,6 +163,18 @@ class Episode:
         except ValueError as error:
             raise InputError(self.path, f"its faults are not JSON lines: {error}") from None
 
+    def notes(self) -> dict[str, Any]:
+        """Facts kept beside the streams: of a walk how many draws were refused, and why."""
+        with _opened(self.path) as file:
+            text = file.attrs.get("notes", "{}")
+        try:
+            notes = json.loads(text)
+        except (TypeError, ValueError) as error:
+            raise InputError(self.path, f"its notes are not JSON: {error}") from None
+        if not isinstance(notes, dict):
+            raise InputError(self.path, "its notes are no JSON object")
+        return notes
+
     def clocks(self) -> dict[str, int]:
         """The (monotonic, wall) clock pairs at start and end, in ns."""
         with _opened(self.path) as file:

@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import platform
+import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,12 +19,14 @@ import h5py
 import numpy as np
 
 from hardware.alignment import AlignedEpisode, align
+from hardware.disk import disk_errors, fsync_path, write_atomically
 from hardware.episode import Episode
-from hardware.episode_writer import EpisodeWriter, _disk_errors, fsync_path, manifest_line
+from hardware.episode_writer import EpisodeWriter
 from hardware.errors import InputError
+from hardware.manifest import cut_torn_line, manifest_line, read_manifest
 from hardware.schema import ManifestLine, RecordingInfo, load_yaml, parse_model
 
-NEWLINE = b"\n"
+OF_THE_RUN = {"software", "host", "devices"}  # may differ when a recording is continued
 
 Progress = Callable[[int, int, str], None]
 """progress(done, total, what): called by long work; the command line draws a bar from it."""
@@ -41,16 +44,14 @@ class Recording:
     def open(cls, folder: str | Path) -> Recording:
         """Open a recording's folder; InputError says what is wrong with it."""
         folder = Path(folder)
-        if not folder.is_dir():
-            raise InputError(folder, "is not a folder", "give the folder that holds recording.yaml")
-        if not (folder / "recording.yaml").is_file():
-            raise InputError(
-                folder, "is not a recording: it holds no recording.yaml", "make one with jointprobe import"
-            )
-        info = parse_model(RecordingInfo, load_yaml(folder / "recording.yaml"), folder / "recording.yaml")
+        info = read_info(folder)
         manifest = read_manifest(folder / "manifest.jsonl")
         if not manifest:
-            raise InputError(folder, "holds no sealed episode", "record or import at least one")
+            raise InputError(
+                folder,
+                "holds no sealed episode",
+                "record or import one, or jointprobe record --recover what was cut off",
+            )
         return cls(folder, info, manifest)
 
     def __repr__(self) -> str:
@@ -95,21 +96,30 @@ class Recording:
 
 
 class RecordingWriter:
-    """Makes or continues a recording; one writer at a time holds its folder."""
+    """Makes or continues a recording; one writer at a time holds its folder.
 
-    def __init__(self, folder: Path, info: RecordingInfo, manifest: list[ManifestLine]) -> None:
+    `create` begins one, `resume` continues one with the same settings, `reopen` takes it as it lies there.
+    `cut_torn_line` tells whether `reopen` found a last line of the manifest that was cut short.
+    """
+
+    def __init__(self, folder: Path, info: RecordingInfo) -> None:
         self.folder = folder
         self.info = info
-        self._manifest = manifest
+        self.cut_torn_line = False
         self._lock = os.open(folder / "recording.yaml", os.O_RDONLY)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            os.close(self._lock)
-            self._lock = -1
+            self._unlock()
             raise InputError(
                 folder, "is being written by another process", "wait for it, or stop it"
             ) from None
+        try:
+            self.cut_torn_line = cut_torn_line(folder / "manifest.jsonl")
+            self._manifest = read_manifest(folder / "manifest.jsonl")
+        except BaseException:
+            self._unlock()
+            raise
 
     @classmethod
     def create(cls, folder: str | Path, info: RecordingInfo) -> RecordingWriter:
@@ -117,37 +127,27 @@ class RecordingWriter:
         folder = Path(folder)
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise InputError(folder, "already exists and is not empty", "choose another name")
-        with _disk_errors(folder):
+        with disk_errors(folder):
             (folder / "episodes").mkdir(parents=True)
-            temporary = folder / "recording.yaml.partial"
-            temporary.write_text(info.to_yaml(), encoding="utf-8")
-            fsync_path(temporary)
-            os.replace(temporary, folder / "recording.yaml")
-            fsync_path(folder)
-        return cls(folder, info, [])
+            write_atomically(folder / "recording.yaml", info.to_yaml().encode())
+        return cls(folder, info)
 
     @classmethod
     def resume(cls, folder: str | Path, info: RecordingInfo) -> RecordingWriter:
         """Continue a recording that was interrupted, or create it.
 
         Whole episode files that the manifest lacks are adopted and a torn last line is cut; a `.partial` file
-        is left until its episode is written again. The settings must be those it was started with.
+        is left until its episode is written again, or `hardware.recovery` seals it. The settings must be
+        those it was started with; what belongs to the run (software, host, devices) may differ.
         """
         folder = Path(folder)
         if not (folder / "recording.yaml").is_file():
-            if folder.is_dir() and set(os.listdir(folder)) <= {"episodes", "recording.yaml.partial"}:
-                for leftover in (
-                    folder / "recording.yaml.partial",
-                    folder / "episodes",
-                ):  # killed while creating
-                    if leftover.is_dir() and not any(leftover.iterdir()):
-                        leftover.rmdir()
-                    elif leftover.is_file():
-                        leftover.unlink()
+            if is_unborn(folder):
+                (folder / "recording.yaml.partial").unlink(missing_ok=True)
+                shutil.rmtree(folder / "episodes", ignore_errors=True)
             return cls.create(folder, info)
-        started = parse_model(RecordingInfo, load_yaml(folder / "recording.yaml"), folder / "recording.yaml")
-        own = {"software", "host"}
-        before, now = (json.loads(one.model_dump_json(exclude=own)) for one in (started, info))
+        started = read_info(folder)
+        before, now = (json.loads(one.model_dump_json(exclude=OF_THE_RUN)) for one in (started, info))
         different = _differing(before, now)
         if different:
             raise InputError(
@@ -155,58 +155,123 @@ class RecordingWriter:
                 f"was started with other settings ({'; '.join(different)})",
                 "choose another folder, or the same settings",
             )
-        manifest_path = folder / "manifest.jsonl"
-        writer = cls(folder, started, read_manifest(manifest_path, cut_torn_line=True))
-        for path in sorted((folder / "episodes").glob("*.h5")):
-            if path.stem.isdigit() and int(path.stem) not in writer.sealed:
-                writer._add(manifest_line(path, started, int(path.stem)))
+        writer = cls(folder, started)
+        try:
+            for path in writer.unlisted():
+                writer.adopt(path)
+        except BaseException:
+            writer.close()
+            raise
         return writer
+
+    @classmethod
+    def reopen(cls, folder: str | Path) -> RecordingWriter:
+        """Take a recording as it lies there; nothing but a torn line of the manifest is changed."""
+        return cls(Path(folder), read_info(Path(folder)))
 
     @property
     def sealed(self) -> set[int]:
         """Numbers of the episodes that are sealed."""
         return {line.episode for line in self._manifest}
 
+    @property
+    def manifest(self) -> list[ManifestLine]:
+        """Lines of the sealed episodes, by rising number."""
+        return sorted(self._manifest, key=lambda line: line.episode)
+
+    def line(self, index: int) -> ManifestLine:
+        """The manifest's line of a sealed episode."""
+        return next(line for line in self._manifest if line.episode == index)
+
+    def unlisted(self) -> list[Path]:
+        """Files that bear a sealed episode's name and that the manifest lacks."""
+        return [
+            path
+            for path in sorted((self.folder / "episodes").glob("*.h5"))
+            if path.stem.isdigit() and int(path.stem) not in self.sealed
+        ]
+
+    def adopt(self, path: Path) -> ManifestLine:
+        """Put a whole episode file into the manifest; InputError where it is none."""
+        line = manifest_line(path, self.info, int(path.name.partition(".")[0]))
+        self.add(line)
+        return line
+
     @contextmanager
-    def episode(self, index: int) -> Iterator[EpisodeWriter]:
-        """Write one episode; it is sealed when the block ends well, and stays `.partial` when it does not."""
+    def episode(self, index: int, *, commit_every_s: float | None = None) -> Iterator[EpisodeWriter]:
+        """Write one episode; it is sealed when the block ends well, and stays `.partial` when it does not.
+
+        `commit_every_s` bounds what a kill can cost, see EpisodeWriter; a live recorder gives it.
+        """
         if index in self.sealed:
             raise InputError(f"{self.folder}, episode {index}", "is sealed already", "choose the next number")
-        writer = EpisodeWriter(self.folder, self.info, index)
+        writer = EpisodeWriter(self.folder, self.info, index, commit_every_s=commit_every_s)
         try:
             yield writer
             line = writer.seal()
         except BaseException:
             writer.abandon()
             raise
-        self._add(line)
+        self.add(line)
 
-    def close(self) -> Recording:
-        """Let go of the folder; returns the recording for reading."""
-        if self._lock >= 0:
-            os.close(self._lock)
-            self._lock = -1
-        return Recording(self.folder, self.info, sorted(self._manifest, key=lambda line: line.episode))
+    def thumbnail(self, view: str, jpeg: bytes) -> Path:
+        """Keep one picture of a view as `thumbnails/VIEW.jpg`, once; returns its path."""
+        path = self.folder / "thumbnails" / f"{self.info.view(view).name}.jpg"
+        if not path.exists():
+            with disk_errors(path):
+                path.parent.mkdir(exist_ok=True)
+                write_atomically(path, jpeg)
+                fsync_path(self.folder)
+        return path
 
-    def __enter__(self) -> RecordingWriter:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
-
-    def __del__(self) -> None:
-        if getattr(self, "_lock", -1) >= 0:
-            os.close(self._lock)
-
-    def _add(self, line: ManifestLine) -> None:
+    def add(self, line: ManifestLine) -> None:
+        """Append a sealed episode's line to the manifest, on disk when this returns."""
         path = self.folder / "manifest.jsonl"
-        with _disk_errors(path):
+        with disk_errors(path, "sealed episodes are safe"):
             with path.open("ab") as file:
                 file.write((line.model_dump_json() + "\n").encode())
                 file.flush()
                 os.fsync(file.fileno())
             fsync_path(self.folder)
         self._manifest.append(line)
+
+    def close(self) -> Recording:
+        """Let go of the folder; returns the recording for reading."""
+        self._unlock()
+        return Recording(self.folder, self.info, self.manifest)
+
+    def __enter__(self) -> RecordingWriter:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._unlock()
+
+    def __del__(self) -> None:
+        self._unlock()
+
+    def _unlock(self) -> None:
+        if getattr(self, "_lock", -1) >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+
+def read_info(folder: Path) -> RecordingInfo:
+    """The settings of the recording in `folder`; InputError says what is wrong with it."""
+    if not folder.is_dir():
+        raise InputError(folder, "is not a folder", "give the folder that holds recording.yaml")
+    path = folder / "recording.yaml"
+    if not path.is_file():
+        raise InputError(
+            folder, "is not a recording: it holds no recording.yaml", "make one with jointprobe import"
+        )
+    return parse_model(RecordingInfo, load_yaml(path), path)
+
+
+def is_unborn(folder: Path) -> bool:
+    """Whether `folder` holds just what a kill leaves while a recording is created."""
+    if not folder.is_dir() or not set(os.listdir(folder)) <= {"episodes", "recording.yaml.partial"}:
+        return False
+    return not (folder / "episodes").is_dir() or not any((folder / "episodes").iterdir())
 
 
 def _differing(before: dict[str, Any], now: dict[str, Any], at: str = "") -> list[str]:
@@ -219,47 +284,6 @@ def _differing(before: dict[str, Any], now: dict[str, Any], at: str = "") -> lis
         elif old != new:
             found.append(f"{at}{key}: {str(old)[:60]}, now {str(new)[:60]}")
     return found
-
-
-def read_manifest(path: Path, cut_torn_line: bool = False) -> list[ManifestLine]:
-    """Lines of a manifest by rising episode; InputError names the line that is wrong.
-
-    With `cut_torn_line` a last line without its newline (a kill amid a write) is removed from the file.
-    """
-    if not path.is_file():
-        return []
-    data = path.read_bytes()
-    if data and not data.endswith(NEWLINE):
-        whole = data.rfind(NEWLINE) + 1
-        if not cut_torn_line:
-            raise InputError(
-                f"{path}, line {data[:whole].count(NEWLINE) + 1}",
-                "is torn (the last write was interrupted)",
-                "run the same import or recording again to continue it",
-            )
-        with path.open("r+b") as file:
-            file.truncate(whole)
-            os.fsync(file.fileno())
-        data = data[:whole]
-    lines = []
-    for number, text in enumerate(data.splitlines(), start=1):
-        try:
-            parsed = json.loads(text)
-        except ValueError as error:
-            raise InputError(
-                f"{path}, line {number}", f"is not JSON: {error}", "restore the manifest"
-            ) from None
-        lines.append(parse_model(ManifestLine, parsed, f"{path}, line {number}"))
-    seen: set[int] = set()
-    for line in lines:
-        if line.episode in seen:
-            raise InputError(path, f"lists episode {line.episode} twice", "restore the manifest from a copy")
-        if line.file != f"episodes/{line.episode:06d}.h5":
-            raise InputError(
-                path, f"episode {line.episode} points to {line.file}", "restore the manifest from a copy"
-            )
-        seen.add(line.episode)
-    return sorted(lines, key=lambda line: line.episode)
 
 
 def software_versions(*packages: str) -> dict[str, str]:

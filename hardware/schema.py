@@ -65,6 +65,7 @@ class RecordingInfo(_Model):
     source: dict[str, Any] | None = None
     software: dict[str, str] = Field(default_factory=dict)
     host: dict[str, str] = Field(default_factory=dict)
+    devices: dict[str, Any] | None = None
 
     @model_validator(mode="after")
     def _names_are_unique(self) -> RecordingInfo:
@@ -98,6 +99,8 @@ class RecordingInfo(_Model):
     def to_yaml(self) -> str:
         """The text of recording.yaml."""
         data = self.model_dump(by_alias=True, mode="json")
+        if self.devices is None:  # as before the field existed: recordings without devices keep their bytes
+            del data["devices"]
         return yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=120)
 
 

@@ -61,7 +61,8 @@ def check_contiguity(recording: Recording) -> Check:
             "fail",
             "; ".join(parts),
             {"episodes": unfinished, "unlisted": unlisted},
-            "the recording or import was interrupted: run the same command again to finish it",
+            "it was interrupted: run the same command again, or jointprobe record --recover, to seal what is "
+            "there; move *.unreadable files elsewhere",
         )
     absent = sorted(set(range(indices[0], indices[-1] + 1)) - set(indices))
     evidence = {"episodes": absent, "first": indices[0], "last": indices[-1], "count": len(indices)}

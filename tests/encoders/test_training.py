@@ -237,7 +237,7 @@ def test_a_full_disk_is_said_and_leaves_nothing_half_done(
             full()
         fsync(descriptor)
 
-    monkeypatch.setattr("encoders.checkpoints.os.fsync", full_for_weights)
+    monkeypatch.setattr("hardware.disk.os.fsync", full_for_weights)
     with pytest.raises(InputError, match="the disk is full"):
         train(demos, [0, 1], TINY, tmp_path, device="cpu")
     assert not list(tmp_path.glob("*.partial")) and not (tmp_path / "encoder.json").exists()

@@ -91,7 +91,13 @@ def test_brackets_in_names_are_brackets(tmp_path: Path) -> None:
 def test_an_interrupt_says_how_to_go_on(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "probe.cli", "record", "--motion", "demos", "--to", str(tmp_path / "r")]
     process = subprocess.Popen(
-        [*command, "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [*command, "--json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(
+            signal.SIGINT, signal.SIG_DFL
+        ),  # a suite in the background ignores it
     )
     while process.poll() is None and not (tmp_path / "r/manifest.jsonl").exists():
         time.sleep(0.05)
