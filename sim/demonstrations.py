@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-import mujoco
 import numpy as np
 
 from hardware.errors import InputError
 from hardware.motions import PEAK_OF_MINIMUM_JERK, blend
 from sim.kinematics import Reach, reach
+from sim.rendering import mujoco
 from sim.so101 import REST_POSITION, SimArm
 from sim.so101_model import BLOCK_HALF_M, BLOCK_NAMES, BOWL_CENTRES_M, BOWL_RADIUS_M
 

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import mujoco
 import numpy as np
 
+from sim.rendering import mujoco
 from sim.so101 import SimArm
 
 _DAMPING_M = 0.002

@@ -15,15 +15,17 @@ import os
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 
 from hardware.episode_writer import EpisodeWriter
 from hardware.errors import InputError
-from hardware.motions import WalkPlan, WalkSettings, knot_correlation, minimum_jerk, walk_knots
+from hardware.motions import WalkSettings, knot_correlation, walk_knots
 from hardware.recording import Progress, Recording, RecordingWriter, host_facts, software_versions
 from hardware.schema import RecordingInfo, parse_model
+from hardware.so101 import WALK_CENTRE_RAD
+from hardware.trajectories import Motion, Walk
 from sim.demonstrations import Demonstration
 from sim.so101 import SimArm
 from sim.so101_model import build_mjcf
@@ -31,36 +33,9 @@ from sim.so101_model import build_mjcf
 MotionName = Literal["demos", "walk"]
 ACTIONS_HZ = 50.0
 WALK_SECONDS = 30.0
-WALK_CENTRE_RAD = (0.0, -0.45, 0.35, 0.7, 0.05, 0.785)  # above the table, where few draws are refused
 ENCODER_TICK_RAD = 2 * np.pi / 4096
 ENCODER_NOISE_RAD = ENCODER_TICK_RAD / 2
 LOAD_STEP = 0.001
-_HOLD_AFTER_WALK_S = 0.2  # so that a frame follows the last knot
-
-
-class Motion(Protocol):
-    """Whatever moves the arm: targets (rad, [6]) by time, None when it is over."""
-
-    def target(self, time_s: float) -> np.ndarray | None: ...
-
-
-@dataclasses.dataclass(frozen=True)
-class Walk:
-    """A planned walk as a motion."""
-
-    plan: WalkPlan
-    period_s: float
-
-    @property
-    def knot_times_s(self) -> np.ndarray:
-        """When each knot is reached, seconds after the start, float64 [k]."""
-        return np.arange(len(self.plan.knots)) * self.period_s
-
-    def target(self, time_s: float) -> np.ndarray | None:
-        """The target at `time_s`; the last knot is held for a moment."""
-        if time_s > self.knot_times_s[-1] + _HOLD_AFTER_WALK_S:
-            return None
-        return minimum_jerk(self.plan.knots, self.period_s, time_s)
 
 
 @dataclasses.dataclass
@@ -86,7 +61,7 @@ def record_simulated(
     views: Sequence[str] = ("front", "wrist"),
     fps: float = 15.0,
     joints_hz: float = 100.0,
-    image_size: int = 96,
+    image_size: int | tuple[int, int] = 96,
     mjcf: Path | str | None = None,
     seconds: float | None = None,
     walk: WalkSettings | None = None,
@@ -99,7 +74,7 @@ def record_simulated(
     to : folder of the recording.
     motion : "demos" (blocks carried between the bowls) or "walk" (the isotropic random walk).
     episodes, seed : how many; episode i depends on the seed and i alone.
-    views, fps, image_size : cameras, frames a second of each, side in pixels.
+    views, fps, image_size : cameras, frames a second of each, pixels: a side, or (width, height).
     joints_hz : joint samples a second, at most one a physics step.
     mjcf : the user's own model in place of ours.
     seconds : length of an episode; None gives walks 30 s and lets demonstrations end by themselves.
@@ -221,7 +196,6 @@ def _describe(
     text = build_mjcf().encode() if mjcf is None else Path(mjcf).read_bytes()
     name = "built in" if mjcf is None else Path(mjcf).name
     settings["mjcf"] = {"file": name, "sha256": hashlib.sha256(text).hexdigest()}
-    size = arm.image_size
     content = {
         "robot": "sim-so101",
         "joints": [
@@ -230,7 +204,7 @@ def _describe(
         ],
         "actions": {"names": list(arm.joint_names), "unit": "rad", "meaning": "target"},
         "views": [
-            {"name": view, "width": size, "height": size, "fps": fps, "encoding": "rgb8"}
+            {"name": view, "width": arm.width, "height": arm.height, "fps": fps, "encoding": "rgb8"}
             for view in arm.views
         ],
         "joints_hz": joints_hz,

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
-import mujoco
 import numpy as np
 
 from hardware.errors import InputError
-from sim.rendering import SceneRenderer
+from sim.rendering import SceneRenderer, mujoco  # mujoco from there: it imports also where OpenGL is missing
 from sim.so101_model import (
     BLOCK_HALF_M,
     BLOCK_NAMES,
@@ -23,6 +24,15 @@ from sim.so101_model import (
 REST_POSITION = (0.0, -1.05, 0.95, 0.95, 0.0, 0.3)  # folded back, the gripper above the table, rad
 _SETTLE_S = 0.4  # until dropped blocks lie still
 
+# Torque an ampere gives at the output of an STS3215 (gears 1:345): the maker's stall torque of the 12 V kind,
+# 30 kg cm or 2.94 Nm, over the stall current of 2.7 A that shops quote for it; the 7.4 V kind (19.5 kg cm)
+# fits the same winding. Assumed, not measured: gear friction is left out, which makes the true ratio smaller
+# at low loads.
+TORQUE_CONSTANT_NM_A = 2.94 / 2.7
+# What the turning motor's own voltage takes off its torque: stall torque over the no-load speed of 45 rpm. It
+# is the published model's joint damping (0.60) nearly to the digit, and no current flows for it.
+BACK_EMF_NM_S_RAD = 2.94 / (45 / 60 * 2 * np.pi)
+
 
 class SimArm:
     """A MuJoCo model with the six joints and position actuators of an SO-101 and named cameras.
@@ -31,7 +41,7 @@ class SimArm:
     ----------
     mjcf : a model of the user's own with the joints and actuators of `JOINT_NAMES`; None takes ours.
     views : the cameras to render.
-    image_size : side of the square images, in pixels.
+    image_size : of the images, in pixels: the side of squares, or (width, height).
 
     Raises
     ------
@@ -41,12 +51,17 @@ class SimArm:
     joint_names: tuple[str, ...] = JOINT_NAMES
 
     def __init__(
-        self, mjcf: Path | str | None = None, views: Sequence[str] = VIEWS, image_size: int = 96
+        self,
+        mjcf: Path | str | None = None,
+        views: Sequence[str] = VIEWS,
+        image_size: int | tuple[int, int] = 96,
     ) -> None:
         self.where = str(mjcf) if mjcf is not None else "sim/so101"
-        self.views, self.image_size = tuple(views), int(image_size)
-        if not 8 <= self.image_size <= 4096:
-            raise InputError("image size", f"{image_size} is not between 8 and 4096 pixels")
+        self.views, self.image_size = tuple(views), image_size
+        self.width, self.height = (image_size, image_size) if isinstance(image_size, int) else image_size
+        for side in (self.width, self.height):
+            if not 8 <= side <= 4096:
+                raise InputError("image size", f"{side} is not between 8 and 4096 pixels")
         self.model = _compile(mjcf)
         self.data = mujoco.MjData(self.model)
         self._scratch = mujoco.MjData(self.model)
@@ -67,11 +82,13 @@ class SimArm:
             _check_joint(self.model, self.where, name, joint, actuator)
         self._qpos, self._qvel = self.model.jnt_qposadr[joints], self.model.jnt_dofadr[joints]
         self.limits = self.model.jnt_range[joints].copy()
-        self._force_limit = np.abs(self.model.actuator_forcerange[self._actuators]).max(axis=1)
+        self._servos = _Servos.of(self.model, self._actuators)
         self._arm_bodies = _arm_bodies(self.model, [int(self.model.jnt_bodyid[joint]) for joint in joints])
+        self._arm_geoms = np.isin(self.model.geom_bodyid, list(self._arm_bodies))
         self._blocks = _free_bodies(self.model, BLOCK_NAMES)
         self._renderer: SceneRenderer | None = None
         self._goal, self._glide_steps = np.zeros(len(JOINT_NAMES)), 0
+        self._torque_share = np.ones(len(JOINT_NAMES))
         self.reset(None)
 
     # -- state -----------------------------------------------------------------------------------------------
@@ -101,8 +118,22 @@ class SimArm:
         """Actuator torques as fractions of the greatest the actuator gives, float64 [6]; zeros where it is
         unbounded.
         """
-        force = self.data.actuator_force[self._actuators]
-        return np.divide(force, self._force_limit, out=np.zeros_like(force), where=self._force_limit > 0)
+        force, limit = self.torque, self._servos.force_limit
+        return np.divide(force, limit, out=np.zeros_like(force), where=limit > 0)
+
+    @property
+    def torque(self) -> np.ndarray:
+        """What the actuators give, Nm, float64 [6]."""
+        return self.data.actuator_force[self._actuators] * (self._torque_share > 0)  # of the step before
+
+    @property
+    def current(self) -> np.ndarray:
+        """What the servos draw, A, positive where they push towards greater angles, float64 [6]: an estimate
+        by `TORQUE_CONSTANT_NM_A`. A motor that is let run draws less, and one that is turned backwards more,
+        than its torque at rest would need.
+        """
+        on = self._torque_share > 0
+        return (self.torque - BACK_EMF_NM_S_RAD * self.velocity * on) / TORQUE_CONSTANT_NM_A
 
     @property
     def blocks(self) -> dict[str, np.ndarray]:
@@ -114,6 +145,16 @@ class SimArm:
         rotation = self.data.xmat[self._blocks[name][1]].reshape(3, 3)
         sideways = rotation[:, int(np.argmin(np.abs(rotation[2])))]  # the block's axis that lies flattest
         return float(np.arctan2(sideways[1], sideways[0]))
+
+    @property
+    def scene(self) -> np.ndarray:
+        """Where everything is: a copy of MuJoCo's qpos, for `show`."""
+        return self.data.qpos.copy()
+
+    def show(self, scene: np.ndarray) -> None:
+        """Put everything where it is in another arm of the same model, to be looked at here."""
+        self.data.qpos[:] = scene
+        mujoco.mj_kinematics(self.model, self.data)
 
     # -- motion ----------------------------------------------------------------------------------------------
 
@@ -130,16 +171,18 @@ class SimArm:
         self.data.qpos[self._qpos] = start
         self.set_target(start)
         if rng is not None and self._blocks:
-            self._scatter(rng)
+            self.scatter(rng)
         self.step(round(_SETTLE_S / self.timestep_s))
         self.data.time = 0.0
 
-    def _scatter(self, rng: np.random.Generator) -> None:
-        """Blocks into one of the bowls, now and then one onto the table between them."""
+    def scatter(self, rng: np.random.Generator) -> None:
+        """Blocks into one of the bowls, now and then one onto the table between them; the arm stays as it
+        is.
+        """
         centre = np.array(BOWL_CENTRES_M[int(rng.integers(len(BOWL_NAMES)))])
         turn = rng.uniform(0, 2 * np.pi)
         for slot, index in enumerate(rng.permutation(len(self._blocks))):
-            qpos, _ = list(self._blocks.values())[index]
+            qpos, body = list(self._blocks.values())[index]
             angle = turn + 2 * np.pi * slot / len(self._blocks) + rng.normal(0, 0.15)
             place = centre + rng.uniform(0.024, 0.031) * np.array([np.cos(angle), np.sin(angle)])
             height = BLOCK_HALF_M + 0.008
@@ -147,18 +190,39 @@ class SimArm:
                 place, height = np.array([rng.uniform(0.17, 0.25), (slot - 1) * 0.026]), BLOCK_HALF_M + 0.002
             yaw = rng.uniform(-np.pi, np.pi)
             self.data.qpos[qpos : qpos + 7] = (*place, height, np.cos(yaw / 2), 0, 0, np.sin(yaw / 2))
+            velocity = self.model.body_dofadr[body]
+            self.data.qvel[velocity : velocity + 6] = 0.0
 
     def set_target(self, target: Sequence[float] | np.ndarray, glide_s: float = 0.0) -> np.ndarray:
         """Send joint targets (rad, [6]); returns what was sent: the target within the joint limits.
 
         The servos take the new target at once, or glide to it evenly over `glide_s`, as the real ones do with
-        an acceleration limit: their stiff loop would otherwise make stairs of targets that come at 50 Hz.
+        an acceleration limit: their stiff loop would otherwise make stairs of targets that come at 50 Hz. A
+        servo without torque takes it at once.
         """
         sent = np.clip(target, self.limits[:, 0], self.limits[:, 1])
         self._goal, self._glide_steps = sent.copy(), round(glide_s / self.timestep_s)
-        if self._glide_steps == 0:
-            self.data.ctrl[self._actuators] = sent
+        at_once = (self._torque_share == 0) | (self._glide_steps == 0)
+        self.data.ctrl[self._actuators[at_once]] = sent[at_once]
         return sent
+
+    def set_torque(self, share: Sequence[float] | np.ndarray | float) -> None:
+        """How much of its greatest torque each servo may give, 0..1, [6] or one for all; 0 lets the joint go
+        limp, and it then moves by gravity against its friction and damping. A reset keeps it.
+        """
+        self._torque_share = np.clip(np.broadcast_to(share, len(JOINT_NAMES)), 0.0, 1.0)
+        self._servos.apply(self.model, self._torque_share)
+
+    @property
+    def torque_share(self) -> np.ndarray:
+        """What `set_torque` was told last, float64 [6]."""
+        return self._torque_share.copy()
+
+    def push(self, torque: Sequence[float] | np.ndarray) -> None:
+        """A hand at the joints: torques in Nm, [6], that act beside the servos' until other ones are given or
+        the arm is reset.
+        """
+        self.data.qfrc_applied[self._qvel] = torque
 
     def step(self, count: int = 1) -> None:
         """Advance the physics by `count` steps; InputError when the model is unstable."""
@@ -181,7 +245,7 @@ class SimArm:
     # -- seeing and asking -----------------------------------------------------------------------------------
 
     def render(self, view: str) -> np.ndarray:
-        """The image of a view now, RGB uint8 [image_size, image_size, 3].
+        """The image of a view now, RGB uint8 [height, width, 3].
 
         Raises
         ------
@@ -192,7 +256,7 @@ class SimArm:
                 self.where, f"has no view {view!r} among {', '.join(self.views)}", "name it in views"
             )
         if self._renderer is None:
-            self._renderer = SceneRenderer(self.model, self.image_size, self.image_size)
+            self._renderer = SceneRenderer(self.model, self.width, self.height)
         # mj_step leaves the poses of the step before; bring them to the state that is being shown.
         mujoco.mj_kinematics(self.model, self.data)
         mujoco.mj_camlight(self.model, self.data)
@@ -208,17 +272,19 @@ class SimArm:
         mujoco.mj_kinematics(self.model, self._scratch)
         return self._scratch.site_xpos[number].copy()
 
-    def blocked(self, position: Sequence[float] | np.ndarray) -> str | None:
-        """What the arm would hit at joint angles `position`: "table" (anything that stands still), "arm"
-        (itself) or None.
+    def blocked(self, position: Sequence[float] | np.ndarray, clearance_m: float = 0.0) -> str | None:
+        """What the arm would hit, or come nearer to than `clearance_m`, at joint angles `position`: "table"
+        (anything that stands still), "arm" (itself) or None.
 
         Links that share a joint, and things that move (blocks), do not count.
         """
         self._scratch.qpos[:] = self.model.qpos0
         self._scratch.qpos[self._qpos] = position
-        mujoco.mj_fwdPosition(self.model, self._scratch)
-        hit = None
-        for one, other in self.model.geom_bodyid[self._scratch.contact.geom[: self._scratch.ncon]].tolist():
+        with self._reaching(clearance_m):
+            mujoco.mj_fwdPosition(self.model, self._scratch)
+        contact, hit = self._scratch.contact, None
+        near = contact.geom[: self._scratch.ncon][contact.dist[: self._scratch.ncon] <= clearance_m]
+        for one, other in self.model.geom_bodyid[near].tolist():
             if one in self._arm_bodies and other in self._arm_bodies:
                 if (
                     one != other
@@ -234,6 +300,18 @@ class SimArm:
                     hit = "table"
         return hit
 
+    @contextmanager
+    def _reaching(self, clearance_m: float) -> Iterator[None]:
+        """Collisions of the arm are found from this far away."""
+        margins = (self.model.geom_margin, self.model.body_margin)
+        before = [margin.copy() for margin in margins]
+        if clearance_m > 0:
+            self.model.geom_margin[self._arm_geoms] = clearance_m
+            self.model.body_margin[list(self._arm_bodies)] = clearance_m
+        yield
+        for margin, value in zip(margins, before, strict=True):
+            margin[:] = value
+
     def close(self) -> None:
         """Free the OpenGL context."""
         if self._renderer is not None:
@@ -245,6 +323,36 @@ class SimArm:
 
     def __exit__(self, *_exception: object) -> None:
         self.close()
+
+
+@dataclass(frozen=True)
+class _Servos:
+    """What the model gives its six actuators, and how a share of it is left to them.
+
+    A servo with a lower torque limit is as stiff as before up to that limit, so its forces are clipped; one
+    without a bound in the model gets softer instead.
+    """
+
+    actuators: np.ndarray
+    gain: np.ndarray
+    bias: np.ndarray
+    force_range: np.ndarray
+
+    @classmethod
+    def of(cls, model: mujoco.MjModel, actuators: np.ndarray) -> _Servos:
+        gain, bias = model.actuator_gainprm[actuators].copy(), model.actuator_biasprm[actuators].copy()
+        return cls(actuators, gain, bias, model.actuator_forcerange[actuators].copy())
+
+    @property
+    def force_limit(self) -> np.ndarray:
+        """Nm, float64 [6]; 0 where the model sets none."""
+        return np.abs(self.force_range).max(axis=1)
+
+    def apply(self, model: mujoco.MjModel, share: np.ndarray) -> None:
+        strength = np.where(self.force_limit > 0, 1.0, share)[:, None]
+        model.actuator_gainprm[self.actuators] = self.gain * strength
+        model.actuator_biasprm[self.actuators] = self.bias * strength
+        model.actuator_forcerange[self.actuators] = self.force_range * share[:, None]
 
 
 def _compile(mjcf: Path | str | None) -> mujoco.MjModel:

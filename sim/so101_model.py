@@ -11,8 +11,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from hardware.so101 import JOINT_NAMES, LIMITS_RAD
+
 TIMESTEP_S = 0.005
-JOINT_NAMES = ("shoulder_pan", "shoulder_lift", "elbow_flex", "wrist_flex", "wrist_roll", "gripper")
 VIEWS = ("front", "top", "wrist")
 BLOCK_NAMES = ("block_red", "block_green", "block_blue")
 BOWL_NAMES = ("bowl_left", "bowl_right")
@@ -53,16 +54,21 @@ class Geom:
 @dataclass(frozen=True)
 class Link:
     """A body of the chain: where it sits in its parent (m, quaternion w x y z), its joint (about the local z
-    axis) and its shapes.
+    axis, limits as in `hardware.so101`) and its shapes.
     """
 
     name: str
     joint: str
     pos: tuple[float, float, float]
     quat: tuple[float, float, float, float]
-    limits: tuple[float, float]
     mass_kg: float
     geoms: tuple[Geom, ...]
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        """Lower and upper limit of the joint, rad."""
+        lower, upper = LIMITS_RAD[JOINT_NAMES.index(self.joint)].tolist()
+        return lower, upper
 
 
 _DARK, _STEEL = ".16 .17 .2 1", ".62 .64 .68 1"
@@ -82,14 +88,13 @@ BASE_GEOMS = (
     Geom("box", (0.016, 0.024, 0.014), _STEEL, pos=(-0.006, 0, 0.038)),
 )
 
-# The chain: published offsets, orientations, limits and masses; the shapes are ours.
+# The chain: published offsets, orientations and masses; the shapes are ours.
 CHAIN = (
     Link(
         "shoulder",
         "shoulder_pan",
         (0.0388353, 0, 0.0624),
         (0, 0, -1, 0),
-        (-1.91986, 1.91986),
         0.100006,
         (
             Geom("cylinder", (0.026,), _BLUE, ends=(0, 0, 0.002, 0, 0, -0.022)),
@@ -101,7 +106,6 @@ CHAIN = (
         "shoulder_lift",
         (-0.0303992, -0.0182778, -0.0542),
         (0.5, -0.5, -0.5, -0.5),
-        (-1.74533, 1.74533),
         0.103,
         (
             Geom("cylinder", (0.018,), _ORANGE, ends=(0, 0, -0.008, 0, 0, 0.008)),
@@ -113,7 +117,6 @@ CHAIN = (
         "elbow_flex",
         (-0.11257, -0.028, 0),
         (0.70711, 0, 0, 0.70711),
-        (-1.69, 1.69),
         0.104,
         (
             Geom("cylinder", (0.017,), _YELLOW, ends=(0, 0, -0.019, 0, 0, 0.019)),
@@ -125,7 +128,6 @@ CHAIN = (
         "wrist_flex",
         (-0.1349, 0.0052, 0),
         (0.70711, 0, 0, -0.70711),
-        (-1.65806, 1.65806),
         0.079,
         (
             Geom("cylinder", (0.0155,), _PURPLE, ends=(0, 0, -0.020, 0, 0, 0.020)),
@@ -137,7 +139,6 @@ CHAIN = (
         "wrist_roll",
         (0, -0.0611, 0.0181),
         (0.01721, -0.01721, 0.70690, 0.70690),
-        (-2.74385, 2.84121),
         0.087,
         (
             Geom("cylinder", (0.0165,), _GREEN, ends=(0, 0, 0.004, 0, 0, -0.012)),
@@ -150,7 +151,6 @@ CHAIN = (
         "gripper",
         (0.0202, 0.0188, -0.0234),
         (0.70711, 0.70711, 0, 0),
-        (-0.17453, 1.74533),
         0.012,
         (
             Geom("cylinder", (0.0095,), _RED, ends=(0, 0, 0.006, 0, 0, 0.030)),

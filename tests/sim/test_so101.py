@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import mujoco
@@ -51,6 +52,12 @@ MASSES = {
 def arm():
     with SimArm(image_size=64) as arm:
         yield arm
+
+
+@pytest.fixture(autouse=True)
+def full_torque(arm: SimArm) -> Iterator[None]:
+    yield
+    arm.set_torque(1)
 
 
 @pytest.fixture
@@ -142,6 +149,122 @@ def test_targets_outside_the_limits_are_sent_as_the_limits(arm: SimArm) -> None:
     np.testing.assert_array_equal(arm.set_target(np.full(6, 9.0)), arm.limits[:, 1])
 
 
+def test_without_torque_the_arm_falls_and_with_it_again_it_holds(arm: SimArm) -> None:
+    arm.reset(None)
+    start = arm.position
+    arm.step(200)
+    np.testing.assert_allclose(arm.position, start, atol=2e-3)
+    arm.set_torque(0)
+    arm.step(100)
+    fallen = arm.position
+    assert fallen[2] - start[2] > 0.1  # the forearm sinks
+    assert not arm.torque.any() and not arm.current.any()
+    assert abs(arm.velocity[2]) > 0.1
+    arm.set_target(fallen)
+    arm.set_torque(1)
+    arm.step(200)
+    np.testing.assert_allclose(arm.position, fallen, atol=5e-3)
+    assert arm.current[2] == pytest.approx(arm.torque[2] * 2.7 / 2.94, rel=0.01)
+    assert abs(arm.current[2]) > 0.1
+
+
+def test_a_motor_that_runs_freely_draws_little(arm: SimArm) -> None:
+    arm.reset(None)
+    arm.set_target(arm.position + np.array([1.5, 0, 0, 0, 0, 0]), glide_s=1.0)
+    arm.step(100)
+    assert arm.velocity[0] == pytest.approx(1.5, rel=0.05)
+    # The model's damping is mostly the motor's own voltage, which stands against the torque without current.
+    assert arm.torque[0] > 0.8 and abs(arm.current[0]) < 0.1
+    arm.step(300)
+
+
+def test_a_servo_gives_no_more_than_its_share_of_the_torque(arm: SimArm) -> None:
+    arm.reset(None)
+    arm.set_torque([1, 1, 0.05, 1, 1, 1])
+    arm.set_target(arm.position + np.array([0, 0, -0.6, 0, 0, 0]))
+    largest = np.zeros(6)
+    for _ in range(60):
+        arm.step()
+        largest = np.maximum(largest, np.abs(arm.load))
+    assert largest[2] == pytest.approx(0.05)  # it would give all it has
+    arm.set_torque(1)
+    arm.step()
+    assert abs(arm.load[2]) > 0.5
+    arm.step(300)
+
+
+def test_torque_given_back_leaves_the_model_as_it_was(arm: SimArm) -> None:
+    names = ("actuator_gainprm", "actuator_biasprm", "actuator_forcerange")
+    before = [getattr(arm.model, name).copy() for name in names]
+    arm.set_torque([0, 0.2, 1, 0, 2, -1])
+    arm.set_torque(1)
+    for name, value in zip(names, before, strict=True):
+        np.testing.assert_array_equal(getattr(arm.model, name), value)
+
+
+def test_a_servo_without_a_bound_goes_limp_by_its_gains(tmp_path: Path) -> None:
+    path = model_with(tmp_path, (r'forcerange="[^"]*"', ""))
+    with SimArm(path, views=()) as arm:
+        start = arm.position
+        arm.set_torque(0)
+        arm.step(100)
+        assert not arm.torque.any() and arm.position[2] - start[2] > 0.1
+
+
+def test_a_limp_servo_takes_a_target_without_gliding(arm: SimArm) -> None:
+    arm.reset(None)
+    arm.set_torque(0)
+    arm.step(100)
+    here = arm.position
+    arm.set_target(here, glide_s=1.0)
+    arm.set_torque(1)
+    arm.step(20)
+    np.testing.assert_allclose(arm.position, here, atol=5e-3)  # it would glide there from the old target
+
+
+def test_a_hand_moves_a_limp_joint_until_it_lets_go(arm: SimArm) -> None:
+    arm.reset(None)
+    arm.set_torque(0)
+    arm.push([1.0, 0, 0, 0, 0, 0])
+    arm.step(60)
+    pushed = arm.position[0]
+    assert pushed > 0.1
+    arm.push(np.zeros(6))
+    arm.step(60)
+    later = arm.position[0]
+    arm.step(60)
+    assert arm.position[0] == pytest.approx(later, abs=2e-3)
+    arm.set_torque(1)
+
+
+def test_blocks_scattered_anew_leave_the_arm_where_it_is(arm: SimArm) -> None:
+    arm.reset(np.random.default_rng(1))
+    arm.set_target([0.3, -0.4, 0.5, 0.9, 0.6, 0.9], glide_s=0.5)
+    arm.step(80)
+    before, lay = arm.position, np.array(list(arm.blocks.values()))
+    arm.scatter(np.random.default_rng(2))
+    np.testing.assert_array_equal(arm.position, before)
+    arm.step(100)
+    lies = np.array(list(arm.blocks.values()))
+    assert np.linalg.norm(lies - lay, axis=1).max() > 0.01
+    assert np.all((lies[:, 2] > 0.009) & (lies[:, 2] < 0.04))  # asleep or not, they fell down
+
+
+def test_images_may_be_wider_than_high(arm: SimArm) -> None:
+    with (
+        SimArm(views=("front",), image_size=(80, 48)) as wide,
+        SimArm(views=("front",), image_size=48) as square,
+    ):
+        image, middle = wide.render("front"), square.render("front")
+    assert image.shape == (48, 80, 3)
+    # the same height is seen: the middle of the wide image is the square one
+    assert np.abs(image[:, 16:64].astype(int) - middle).mean() < 6
+    assert np.abs(image[:, 0:48].astype(int) - middle).mean() > 10
+    for size in ((80, 4), (5000, 48), 7):
+        with pytest.raises(InputError, match="image size"):
+            SimArm(image_size=size)
+
+
 def test_blocked_tells_table_from_arm_and_lets_free_poses_pass(arm: SimArm) -> None:
     assert arm.blocked(np.zeros(6)) is None
     assert arm.blocked([0, 1.2, 0.5, 0, 0, 0]) == "table"
@@ -149,6 +272,33 @@ def test_blocked_tells_table_from_arm_and_lets_free_poses_pass(arm: SimArm) -> N
     before = arm.position
     arm.blocked([0, 1.2, 0.5, 0, 0, 0])
     np.testing.assert_array_equal(arm.position, before)  # asking moves nothing
+
+
+def test_a_clearance_is_kept_from_what_stands_still_and_from_itself(arm: SimArm) -> None:
+    def reached(clearance_m: float) -> float:
+        """How far the arm can lean forward."""
+        for lean in np.arange(0.3, 0.6, 0.002):
+            if arm.blocked([0, lean, 0.3, 0, 0, 0.3], clearance_m) == "table":
+                return float(lean)
+        raise AssertionError("nothing was hit")
+
+    def distance(lean: float) -> float:
+        """Slow twin: the least distance of any shape of the arm to the table."""
+        data, line = mujoco.MjData(arm.model), np.zeros(6)
+        data.qpos[:] = arm.model.qpos0
+        data.qpos[:6] = [0, lean, 0.3, 0, 0, 0.3]
+        mujoco.mj_kinematics(arm.model, data)
+        table, base = arm.model.geom("table").id, arm.model.body("base").id
+        shapes = [n for n in range(arm.model.ngeom) if base < arm.model.geom_bodyid[n] <= base + 6]
+        return min(mujoco.mj_geomDistance(arm.model, data, shape, table, 1.0, line) for shape in shapes)
+
+    margins = arm.model.geom_margin.copy(), arm.model.body_margin.copy()
+    for clearance_m in (0.0, 0.005, 0.01, 0.02):
+        lean = reached(clearance_m)
+        assert distance(lean) <= clearance_m < distance(lean - 0.002)
+    assert arm.blocked(np.zeros(6)) is None and arm.blocked(np.zeros(6), 0.05) == "arm"
+    np.testing.assert_array_equal(arm.model.geom_margin, margins[0])
+    np.testing.assert_array_equal(arm.model.body_margin, margins[1])
 
 
 def test_no_joint_alone_strikes_the_arm_within_most_of_its_range(arm: SimArm) -> None:
