@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import sys
 import time
@@ -24,10 +23,10 @@ from rich.progress import (
 from rich.table import Column
 from rich.text import Text
 
-from bars.errors import StudyError
+from hardware.disk import is_full
 from hardware.errors import InputError
 
-DONE, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+DONE, FAILED, BAD_INPUT, INTERRUPTED, TERMINATED = 0, 1, 2, 130, 143
 LOG_EVERY_S = 15.0
 
 
@@ -49,6 +48,11 @@ class Terminal:
         """A line for a person, `head` before it in `style`; brackets in either are brackets, never markup."""
         if self.talks:
             self.out.print(Text.assemble((head, style), text))
+
+    def note(self, text: str, style: str = "") -> None:
+        """A line on stderr about what happens while it happens; silent under --quiet."""
+        if not self.quiet:
+            self.err.print(Text(text, style=style), soft_wrap=True)
 
     def result(self, data: dict[str, Any]) -> None:
         """The verb's result for machines, printed under --json alone."""
@@ -118,12 +122,14 @@ class _Job:
             self.console.print(f"{what}: {done} of {total}", markup=False, soft_wrap=True)
 
 
-EXPECTED = (InputError, StudyError)
+def expected_errors() -> tuple[type[Exception], ...]:
+    """Errors that a person can act on; those of studies only where something has loaded studies at all."""
+    studies = sys.modules.get("bars.errors")
+    return (InputError,) if studies is None else (InputError, studies.StudyError)
 
 
 def disk_error(error: OSError) -> InputError:
     """The InputError that an operating-system error amounts to, naming the file."""
-    full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-    remedy = "free space" if full else "check the path and its permissions"
+    remedy = "free space" if is_full(error) else "check the path and its permissions"
     where = error.filename or "the disk"
     return InputError(where, error.strerror or str(error), f"{remedy}; nothing sealed is lost")

@@ -43,6 +43,7 @@ def test_every_verb_that_is_shown_exists() -> None:
     from probe.cli import app
 
     known = {command.name or command.callback.__name__ for command in app.registered_commands}
+    known |= {group.name for group in app.registered_groups}
     shown = set(re.findall(r"^jointprobe ([a-z]+)", "\n".join(blocks("console")), flags=re.MULTILINE))
     assert shown and shown <= known
 

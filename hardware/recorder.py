@@ -1,0 +1,425 @@
+"""Recording on the arm: streams start, episodes are sealed one by one, the arm is let go of at the end.
+
+Three kinds of threads: one for the joints' bus, one a camera, and the caller's, which writes to disk, shows
+what happens and decides when an episode ends. Whatever ends it, what was captured is sealed.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hardware.arm import Arm
+from hardware.arm_keeper import ArmKeeper
+from hardware.cameras import Camera
+from hardware.disk import free_bytes
+from hardware.drivers import Follow, Teleop
+from hardware.episode_writer import EpisodeWriter
+from hardware.errors import InputError
+from hardware.joint_loop import JointLoop
+from hardware.programmes import Programme
+from hardware.recording import RecordingWriter
+from hardware.safety import Clear, Guard
+from hardware.schema import RecordingInfo
+from hardware.session import (
+    RecorderSettings,
+    RecordReport,
+    ended_by_signals,
+    quick_threads,
+    require_space,
+)
+from hardware.snapshot import Snapshot, ViewState
+from hardware.tape import Tape
+
+TICK_S = 0.05
+WATCH_EVERY_S = 0.25
+COMMIT_EVERY_S = 0.5
+FIRST_SAMPLE_S = 3.0
+LET_LAST_ARRIVE_S = 0.15
+SPACE_TO_START, SPACE_TO_GO_ON = 1 << 30, 256 << 20
+SILENT_S = 3.0  # an arm that is only watched may be silent this long
+CAMERAS_BACK_S = 8.0
+
+Word = Callable[[str], None]
+
+
+class Recorder:
+    """One session at the arm. `run` records; `press` and `stop` may be called from anywhere.
+
+    Parameters
+    ----------
+    to : folder of the recording, new or to be continued.
+    info : what recording.yaml says.
+    arm, cameras : open, and checked by their preflights.
+    programme : what happens in an episode.
+    clear : asks a model what is hit at joint angles; None leaves slow motions unchecked.
+    watch : shown a `Snapshot` four times a second.
+    word : told, in a line, what happens.
+    """
+
+    def __init__(
+        self,
+        to: Path | str,
+        info: RecordingInfo,
+        arm: Arm,
+        cameras: Sequence[Camera],
+        programme: Programme,
+        settings: RecorderSettings,
+        *,
+        clear: Clear | None = None,
+        watch: Callable[[Snapshot], None] | None = None,
+        word: Word | None = None,
+    ) -> None:
+        self.to, self.info, self.arm, self.cameras = Path(to), info, arm, list(cameras)
+        self.programme, self.settings = programme, settings
+        self._watch, self._word = watch, word or (lambda text: None)
+        self.tape = Tape()
+        guard = Guard(arm.joint_names, settings.limits) if programme.moves else None
+        self.loop = JointLoop(arm, settings.joints_hz, self.tape, guard)
+        self.keeper = ArmKeeper(self.loop, clear, self._word)
+        self.report = RecordReport()
+        self._go = threading.Event()
+        self._end: str | None = None  # how the episode is to end
+        self._stop: str | None = None  # why the session is to end
+        self._stops = 0
+        self._shown_s = 0.0
+        self._phase = "starting"
+        self._index: int | None = None
+        self._began_s = 0.0
+        self._sealed = 0
+
+    # -- from other threads and signal handlers --------------------------------------------------------------
+
+    def press(self, key: str) -> None:
+        """What a key does: Enter begins or ends an episode, space pauses a motion, r records the episode
+        again, q ends the session after sealing, x stops the arm at once.
+        """
+        if key in "\r\n":
+            if self._phase == "recording":
+                self._end = self._end or "key"
+            else:
+                self._go.set()
+        elif key == " " and isinstance(self.loop.driver, Follow):
+            self.loop.driver.paused = not self.loop.driver.paused
+        elif key == "r" and self._phase == "recording":
+            self._end = "again"
+        elif key == "q":
+            self.stop("quit")
+        elif key == "x":
+            self.keeper.hold()
+            self.stop("stopped by key")
+
+    def stop(self, why: str) -> None:
+        """End the episode in progress, seal it, let go of the arm; asked twice, let go where it is."""
+        self._stop = self._stop or why
+        self._stops += 1
+        self._go.set()
+
+    # -- the session -----------------------------------------------------------------------------------------
+
+    def run(self) -> RecordReport:
+        """Record until all episodes are there or something ends the session; what was captured is sealed.
+
+        Raises
+        ------
+        InputError
+            when nothing can be recorded, or the disk fails; the arm is let go of and what was sealed stays.
+        """
+        require_space(self.to, SPACE_TO_START)
+        with RecordingWriter.resume(self.to, self.info) as writer:
+            self._sealed = len(writer.sealed)
+            todo = [index for index in range(self.settings.episodes) if index not in writer.sealed]
+            if not todo:
+                raise InputError(
+                    self.to,
+                    f"holds {len(writer.sealed)} episodes already",
+                    f"ask for more (--episodes {len(writer.sealed) + 1}), or name another folder",
+                )
+            with self._streams(), ended_by_signals(self.stop), quick_threads():
+                try:
+                    self._first_sample()
+                    for camera in self.cameras:
+                        writer.thumbnail(camera.name, camera.thumbnail())
+                    if self.programme.moves and self._stop is None:
+                        self.keeper.power()
+                    while todo and self._stop is None:
+                        if self._episode(writer, todo[0]):
+                            todo.pop(0)
+                finally:
+                    self._let_go()
+        self.report.ended = self._stop or "done"
+        self.report.faults += self.loop.faults
+        return self.report
+
+    @contextmanager
+    def _streams(self) -> Iterator[None]:
+        def frame_of(name: str) -> Callable[[Any], None]:
+            return lambda frame: self.tape.frame(name, frame)
+
+        def fault_of(name: str) -> Callable[[str, str, int], None]:
+            def fault(kind: str, message: str, time_ns: int) -> None:
+                self.report.faults[kind] += 1
+                self.tape.fault(kind, name, message, time_ns)
+
+            return fault
+
+        try:
+            for camera in self.cameras:
+                camera.start(frame_of(camera.name), fault_of(camera.name))
+            self.loop.start()
+            yield
+        finally:
+            self.loop.stop()
+            for camera in self.cameras:
+                camera.stop()
+
+    # -- before the first episode ----------------------------------------------------------------------------
+
+    def _first_sample(self) -> None:
+        deadline = time.monotonic() + FIRST_SAMPLE_S
+        while self.loop.latest is None and self._stop is None:
+            if self.loop.lost is not None or time.monotonic() > deadline:
+                why = str(self.loop.lost) if self.loop.lost else f"no good reading in {FIRST_SAMPLE_S:.0f} s"
+                faults = ", ".join(f"{kind} {count}" for kind, count in self.loop.faults.items())
+                raise InputError("the arm", why + (f" ({faults})" if faults else ""), "check power and cable")
+            self._tick()
+
+    # -- one episode -----------------------------------------------------------------------------------------
+
+    def _episode(self, writer: RecordingWriter, index: int) -> bool:
+        """Record one episode; whether it is sealed."""
+        self._index, self._end = index, None
+        if not self._make_ready(index):
+            return False
+        driver = self.programme.driver(index, self.keeper.here)
+        discarded: EpisodeWriter | None = None
+        end: str | None = None
+        try:
+            with writer.episode(index, commit_every_s=COMMIT_EVERY_S) as episode:
+                self._began_s, start_ns = time.monotonic(), time.monotonic_ns()
+                episode.clocks(start=(start_ns, time.time_ns()))
+                self.tape.roll(start_ns)
+                self.loop.drive(driver)
+                self._phase = "recording"
+                while end is None:
+                    self.tape.drain(episode)
+                    self._tick()
+                    end = self._ending(driver)
+                end_ns = time.monotonic_ns()
+                episode.clocks(end=(end_ns, time.time_ns()))
+                self.tape.cut(end_ns)
+                self._phase = "sealing"
+                if isinstance(driver, Follow):
+                    self.keeper.hold()
+                time.sleep(LET_LAST_ARRIVE_S)
+                self.tape.drain(episode)
+                self.tape.stop()
+                if end == "again" or (self.tape.rows == 0 and not any(self._frames_of(episode))):
+                    discarded = episode
+                    raise _Discarded
+                self._finish(episode, driver, index)
+        except _Discarded:
+            assert discarded is not None
+            discarded.discard()
+            self._word(f"episode {index} is not kept" + ("" if end == "again" else ": it holds nothing"))
+        finally:
+            self.tape.stop()
+            self._phase = "waiting"
+        if discarded is None:
+            self._sealed += 1
+            self.report.sealed.append(index)
+            self._word(self._sentence(writer, index, str(end)))
+        if end not in ("time", "motion", "key", "again"):
+            self._stop = self._stop or end
+        return discarded is None
+
+    def _make_ready(self, index: int) -> bool:
+        """Bring arm and cameras to where episode `index` begins; False when the session ends instead."""
+        require_space(self.to, SPACE_TO_GO_ON)
+        if self.programme.moves and not self._approach(index):
+            self._stop = self._stop or self.keeper.unsafe()
+            self.report.problem = self.report.problem or self.keeper.unsafe() or ""
+            return False
+        self._phase = "waiting"
+        if self.settings.by_key:
+            self._go.clear()
+            while not self._go.is_set() and self._stop is None and self._broken() is None:
+                self._tick()
+        elif self.report.sealed:
+            until = time.monotonic() + self.settings.rest_s
+            while time.monotonic() < until and self._stop is None and self._broken() is None:
+                self._tick()
+        until = time.monotonic() + CAMERAS_BACK_S
+        while self._absent() and time.monotonic() < until and self._stop is None:
+            self._tick()
+        if self._stop is None:
+            self._stop = self._broken() or (
+                f"camera_lost: {', '.join(self._absent())}" if self._absent() else None
+            )
+            self.report.problem = self.report.problem or self._stop or ""
+        return self._stop is None
+
+    def _approach(self, index: int) -> bool:
+        """Bring the arm to where episode `index` begins; whether it arrived."""
+        self._phase = "approaching"
+        start = self.programme.start(index)
+        if start is not None:
+            arrived = self.keeper.glide_to(start, f"the start of episode {index}", self._ticking)
+            if not arrived:
+                return False
+        driver = self.programme.driver(index, self.keeper.here)
+        if isinstance(driver, Teleop):
+            self.loop.drive(driver)
+            while not driver.caught_up:
+                if self.keeper.unsafe() is not None or not self._ticking():
+                    return False
+        return True
+
+    def _ending(self, driver: Any) -> str | None:
+        """Why the episode ends now, or None."""
+        broken = self._broken()
+        if broken is not None:
+            self.report.problem = broken
+            return broken
+        if self._stop is not None:
+            return self._stop
+        if self._end is not None:
+            return self._end
+        if driver.finished:
+            return "motion"
+        limit = self.settings.seconds
+        if limit is not None and not isinstance(driver, Follow) and time.monotonic() - self._began_s >= limit:
+            return "time"
+        return None
+
+    def _broken(self) -> str | None:
+        """What makes it impossible, or unsafe, to go on."""
+        unsafe = self.keeper.unsafe()
+        if unsafe is not None:
+            return unsafe
+        if not self.programme.moves and self.loop.silent_s > SILENT_S:
+            silent = self.loop.last_silent
+            who = f"no answer from {', '.join(silent)}" if silent else f"no good reading for {SILENT_S:.0f} s"
+            return f"bus_silent: {who}"
+        if self.programme.moves and self._phase == "recording" and self._absent():
+            self.keeper.hold()
+            return f"camera_lost: {', '.join(self._absent())}"
+        if self.tape.full:
+            return "disk_behind: the disk is too slow for the cameras"
+        free = free_bytes(self.to)
+        if free < SPACE_TO_GO_ON:
+            return f"disk_low: {free / 1e6:.0f} MB are left"
+        return None
+
+    def _absent(self) -> list[str]:
+        return [camera.name for camera in self.cameras if camera.state != "running"]
+
+    def _finish(self, episode: EpisodeWriter, driver: Any, index: int) -> None:
+        if isinstance(driver, Follow) and driver.knots:
+            episode.knots(
+                np.array([time_ns for time_ns, _ in driver.knots]),
+                np.array([knot for _, knot in driver.knots]),
+            )
+        notes = self.programme.notes(index)
+        if notes:
+            episode.notes(notes)
+
+    def _let_go(self) -> None:
+        """Of the arm, and show it."""
+        self._phase = "returning" if self.programme.moves else "ending"
+        self.keeper.let_go(
+            return_first=self._stop != "stopped by key" and self._stops < 2,
+            go_on=lambda: self._stops < 2 and self._ticked(),
+        )
+
+    # -- watching --------------------------------------------------------------------------------------------
+
+    def _ticking(self) -> bool:
+        """A tick; False once the session is to end."""
+        self._tick()
+        return self._stop is None
+
+    def _ticked(self) -> bool:
+        self._tick()
+        return True
+
+    def _tick(self) -> None:
+        if time.monotonic() - self._shown_s > WATCH_EVERY_S:
+            self._show()
+        time.sleep(TICK_S)
+
+    def _show(self) -> None:
+        self._shown_s = time.monotonic()
+        if self._watch is not None:
+            self._watch(self.snapshot())
+
+    def snapshot(self) -> Snapshot:
+        """The state of everything, now."""
+        recording = self._phase == "recording"
+        p50, p99 = self.loop.pace.jitter_ms(50, 99)
+        paused = isinstance(self.loop.driver, Follow) and self.loop.driver.paused
+        return Snapshot(
+            phase="paused" if paused else self._phase,
+            episode=self._index,
+            sealed=self._sealed,
+            episodes=self.settings.episodes,
+            seconds=time.monotonic() - self._began_s if recording else 0.0,
+            limit_s=self.settings.seconds,
+            rows=self.tape.rows,
+            joints_hz=self.loop.pace.rate_hz,
+            declared_hz=self.settings.joints_hz,
+            jitter_ms=(p50, p99),
+            overruns=self.loop.overruns,
+            sample=self.loop.latest,
+            target=self.loop.target,
+            joint_names=list(self.arm.joint_names),
+            views=[
+                ViewState(
+                    camera.name,
+                    camera.state,
+                    camera.rate_hz,
+                    self.info.view(camera.name).fps,
+                    camera.frames,
+                    camera.repeated,
+                )
+                for camera in self.cameras
+            ],
+            faults=dict(self.loop.faults + self.report.faults),
+            free_bytes=free_bytes(self.to if self.to.exists() else self.to.parent),
+            waiting_bytes=self.tape.waiting_bytes,
+            keys=self._keys(),
+        )
+
+    def _keys(self) -> str:
+        keys = ["Enter ends the episode" if self._phase == "recording" else "Enter begins", "r again"]
+        if isinstance(self.loop.driver, Follow):
+            keys.append("space pauses")
+        keys.append("q seals and quits")
+        if self.programme.moves:
+            keys.append("x stops the arm")
+        return "   ".join(keys)
+
+    def _sentence(self, writer: RecordingWriter, index: int, end: str) -> str:
+        line = writer.line(index)
+        frames = ", ".join(f"{view} {count}" for view, count in line.frames.items())
+        faults = ", ".join(f"{kind} {count}" for kind, count in line.faults.items())
+        return (
+            f"episode {index}: {line.seconds:.1f} s, {line.joint_rows} joint rows"
+            + (f", frames {frames}" if frames else "")
+            + (f", faults {faults}" if faults else "")
+            + f", ended by {end}"
+        )
+
+    @staticmethod
+    def _frames_of(episode: EpisodeWriter) -> list[int]:
+        return [episode.frame_count(view.name) for view in episode.info.views]
+
+
+class _Discarded(Exception):
+    """The episode in progress is not to be kept."""

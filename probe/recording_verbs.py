@@ -1,0 +1,413 @@
+"""The verbs of recordings: bring them, look at them, hand them on."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from probe.terminal import DONE, FAILED, INTERRUPTED, TERMINATED, Terminal
+from probe.verbs import Json, Quiet, RecordingFolder, app, episodes_of
+
+FAULTS_SHOWN = 6
+
+
+@app.command("import")
+def import_(
+    source: Annotated[Path, typer.Argument(metavar="SOURCE", help="A LeRobotDataset folder (v2.1 or v3.0).")],
+    to: Annotated[Path, typer.Option("--to", help="The recording to make, e.g. recordings/bowls.")],
+    unit: Annotated[
+        str | None,
+        typer.Option(
+            "--unit",
+            help="ticks, degrees, normalized or radians; never guessed: without it you see ranges.",
+        ),
+    ] = None,
+    calibration: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--calibration",
+            metavar="[PREFIX=]FILE",
+            help="LeRobot calibration JSON, new or legacy form; arm1=FILE for a set with several arms.",
+        ),
+    ] = None,
+    lenient: Annotated[
+        bool, typer.Option("--lenient", help="Note counts that disagree as faults instead of stopping.")
+    ] = False,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Import recordings of another format, counting everything twice.
+
+    Rows, decoded frames and metadata must agree; timestamps of the source are kept as they are beside the
+    video's own. Stopped half way, the same command goes on where it was.
+    """
+    terminal = Terminal(json, quiet)
+    from hardware.importers import import_recording
+    from hardware.recording import Recording
+
+    with terminal.progress() as progress:
+        report = import_recording(
+            source,
+            to,
+            unit=unit,
+            calibrations=_calibrations(calibration or []),
+            lenient=lenient,
+            progress=progress,
+        )
+    recording = Recording.open(report.recording)
+    rows = sum(line.joint_rows for line in recording.manifest)
+    terminal.say(
+        f": {len(recording.manifest)} episodes, {rows:,} rows, "
+        f"views: {', '.join(recording.info.view_names) or 'none'}",
+        head=str(to),
+    )
+    for line in report.missing:
+        terminal.say(f"  not here: {line}")
+    for line in report.faults[:FAULTS_SHOWN]:
+        terminal.say(f"  fault: {line}")
+    if len(report.faults) > FAULTS_SHOWN:
+        terminal.say(f"  and {len(report.faults) - FAULTS_SHOWN} more faults: jointprobe check {to}")
+    terminal.result(
+        {
+            "recording": str(to),
+            "episodes": len(recording.manifest),
+            "joint_rows": rows,
+            "views": recording.info.view_names,
+            "missing": report.missing,
+            "faults": report.faults,
+            "manifest_sha256": recording.manifest_sha256,
+        }
+    )
+
+
+@app.command()
+def record(
+    to: Annotated[
+        Path | None, typer.Option("--to", help="The recording to make or to continue, e.g. recordings/bowls.")
+    ] = None,
+    motion: Annotated[
+        Literal["demos", "observe", "teleop", "walk", "replay"] | None,
+        typer.Option(
+            "--motion",
+            help="demos (simulated pick and place), observe (the arm is moved by hand and only read), teleop "
+            "(it follows a leader arm), walk (the isotropic OU random walk), replay (targets of another "
+            "recording).",
+        ),
+    ] = None,
+    robot: Annotated[
+        Literal["sim", "twin", "so101"],
+        typer.Option(
+            "--robot",
+            help="so101: a real arm. twin: emulated bus and cameras, on the path of the real ones, in real "
+            "time. sim: the simulated arm directly, as fast as it goes.",
+        ),
+    ] = "sim",
+    episodes: Annotated[
+        int | None,
+        typer.Option(
+            "--episodes", min=1, help="How many the recording holds in the end. (default: 36; arm 10)"
+        ),
+    ] = None,
+    seconds: Annotated[
+        float | None,
+        typer.Option("--seconds", help="Length of an episode; without it, keys or the motion's own end."),
+    ] = None,
+    port: Annotated[
+        str | None, typer.Option("--port", help="The arm's serial port, e.g. /dev/serial/by-id/...")
+    ] = None,
+    calibration: Annotated[
+        Path | None, typer.Option("--calibration", help="The arm's calibration, as LeRobot wrote it (JSON).")
+    ] = None,
+    view: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--view",
+            metavar="NAME[=SOURCE]",
+            help="A camera: front=/dev/v4l/by-id/..., wrist=http://..., top=2 (index) or a video file. In "
+            "simulation the name alone. (default there: front, wrist)",
+        ),
+    ] = None,
+    size: Annotated[
+        str | None,
+        typer.Option(
+            "--size", metavar="WxH", help="Asked of the cameras. (default: theirs; sim 96, twin 320x240)"
+        ),
+    ] = None,
+    fps: Annotated[
+        float | None,
+        typer.Option("--fps", min=1, help="Asked of the cameras. (default: theirs; sim 10, twin 15)"),
+    ] = None,
+    joints_hz: Annotated[float, typer.Option("--joints-hz", help="Rate of the joint stream.")] = 100.0,
+    rest: Annotated[
+        float, typer.Option("--rest", min=0, help="Seconds between episodes, to set the scene.")
+    ] = 0.0,
+    leader_port: Annotated[
+        str | None, typer.Option("--leader-port", help="teleop: the leader's port.")
+    ] = None,
+    leader_calibration: Annotated[
+        Path | None, typer.Option("--leader-calibration", help="teleop: the leader's calibration.")
+    ] = None,
+    replay: Annotated[
+        Path | None, typer.Option("--replay", help="replay: the recording whose targets are sent again.")
+    ] = None,
+    replay_episode: Annotated[
+        int | None,
+        typer.Option("--replay-episode", help="replay: that episode alone. (default: the same number)"),
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", help="Everything random comes from it.")] = 0,
+    mjcf: Annotated[
+        Path | None, typer.Option("--mjcf", help="Your own MuJoCo model with the same joint names.")
+    ] = None,
+    recover: Annotated[
+        Path | None,
+        typer.Option(
+            "--recover", metavar="DIR", help="Seal what a killed run left behind in DIR, and do no more."
+        ),
+    ] = None,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Record episodes: on an SO-101, on its emulated twin, or in simulation.
+
+    While it runs, in a terminal: Enter begins and ends an episode, space pauses a motion, r records the
+    episode again, q seals and quits, x stops the arm at once. Ctrl-C and SIGTERM seal what is there and let
+    go of the arm. Run again, it goes on where it stopped.
+
+    jointprobe record --robot so101 --port /dev/ttyACM0 --calibration arm.json
+    --view front=/dev/v4l/by-id/... --motion observe --to recordings/bowls
+    """
+    terminal = Terminal(json, quiet)
+    from hardware.errors import InputError
+
+    if recover is not None:
+        _recover(terminal, recover)
+        return
+    if to is None or motion is None:
+        missing = "--to" if to is None else "--motion"
+        raise InputError(missing, "is missing", "see jointprobe record --help")
+    fitting = ("demos", "walk") if robot == "sim" else ("observe", "teleop", "walk", "replay")
+    if motion not in fitting:
+        raise InputError(
+            "--motion", f"{motion} is not there for --robot {robot}", f"use {', '.join(fitting)}"
+        )
+    if robot == "sim":
+        given = {
+            "--port": port,
+            "--calibration": calibration,
+            "--replay": replay,
+            "--leader-port": leader_port,
+        }
+        for name, value in given.items():
+            if value is not None:
+                raise InputError(name, "is of no use in simulation", "add --robot so101, or leave it out")
+        _record_simulated(
+            terminal, to, motion, episodes or 36, seconds, view or [], size, fps or 10, joints_hz, seed, mjcf
+        )
+        return
+    from probe.live_view import live_view
+    from probe.recording import ArmSession, record_on_arm, size_of, views_of
+
+    session = ArmSession(
+        to=to,
+        robot=robot,
+        motion=motion,  # type: ignore[arg-type]
+        episodes=episodes or 10,
+        seconds=seconds,
+        port=port,
+        calibration=calibration,
+        leader_port=leader_port,
+        leader_calibration=leader_calibration,
+        views=views_of(view) if view else None,
+        replay=replay,
+        replay_episode=replay_episode,
+        joints_hz=joints_hz,
+        rest_s=rest,
+        size=size_of(size),
+        fps=fps,
+        seed=seed,
+        mjcf=mjcf,
+    )
+    with live_view(terminal.err, quiet or json) as show:
+        report = record_on_arm(session, view=show, word=lambda text: terminal.note(text))
+    terminal.say(f": {len(report.sealed)} episodes sealed, {report.ended}", head=str(to))
+    terminal.result(
+        {
+            "recording": str(to),
+            "sealed": report.sealed,
+            "ended": report.ended,
+            "problem": report.problem,
+            "faults": dict(report.faults),
+        }
+    )
+    if report.problem:
+        terminal.note(f"stopped: {report.problem}; what was captured is sealed", style="bold red")
+        raise typer.Exit(FAILED)
+    if report.ended.startswith("SIG"):
+        raise typer.Exit(INTERRUPTED if report.ended == "SIGINT" else TERMINATED)
+
+
+def _record_simulated(
+    terminal: Terminal,
+    to: Path,
+    motion: Any,
+    episodes: int,
+    seconds: float | None,
+    views: list[str],
+    size: str | None,
+    fps: float,
+    joints_hz: float,
+    seed: int,
+    mjcf: Path | None,
+) -> None:
+    from probe.recording import size_of
+    from sim.record import record_simulated
+
+    with terminal.progress() as progress:
+        recording = record_simulated(
+            to,
+            motion=motion,
+            episodes=episodes,
+            seed=seed,
+            views=views or ["front", "wrist"],
+            fps=fps,
+            joints_hz=joints_hz,
+            image_size=size_of(size) or 96,
+            mjcf=mjcf,
+            seconds=seconds,
+            progress=progress,
+        )
+    terminal.say(f": {len(recording.manifest)} episodes of {motion}", head=str(to))
+    terminal.result(
+        {
+            "recording": str(to),
+            "episodes": len(recording.manifest),
+            "manifest_sha256": recording.manifest_sha256,
+        }
+    )
+
+
+def _recover(terminal: Terminal, folder: Path) -> None:
+    from hardware.recovery import recover
+
+    with terminal.progress() as progress:
+        report = recover(folder, progress=progress)
+    for line in report.lines():
+        terminal.say(line)
+    terminal.result({"recording": str(folder), **asdict(report)})
+
+
+@app.command()
+def check(recording: RecordingFolder, json: Json = False, quiet: Quiet = False) -> None:
+    """Check a recording: hashes, counts, clocks, repeated and black frames. Exit code 1 when one fails."""
+    terminal = Terminal(json, quiet)
+    from hardware.checks import check_recording
+    from hardware.recording import Recording
+
+    with terminal.progress() as progress:
+        checks = check_recording(Recording.open(recording), progress=progress)
+    styles = {"pass": "green", "warn": "yellow", "fail": "bold red"}
+    for one in checks:
+        terminal.say(
+            f"  {one.name}  {one.message}"
+            + (f"\n      {one.remedy}" if one.remedy and one.state != "pass" else ""),
+            head=one.state,
+            style=styles[one.state],
+        )
+    failed = [one.name for one in checks if one.state == "fail"]
+    terminal.result(
+        {"recording": str(recording), "checks": [asdict(one) for one in checks], "failed": failed}
+    )
+    raise typer.Exit(FAILED if failed else DONE)
+
+
+@app.command()
+def show(
+    recording: RecordingFolder,
+    episode: Annotated[int | None, typer.Option("--episode", help="Which one. (default: the first)")] = None,
+    to: Annotated[
+        Path | None, typer.Option("--to", help="The picture to write. (default: NAME-EPISODE.png, here)")
+    ] = None,
+    frames: Annotated[int, typer.Option("--frames", min=1, max=40, help="Frames of each view.")] = 8,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Draw an episode: frames of each view, the joints' traces with targets, knots, faults; rates, jitter."""
+    terminal = Terminal(json, quiet)
+    from hardware.recording import Recording
+    from probe.show import draw_recording
+
+    path, facts = draw_recording(Recording.open(recording), episode, to, frames=frames)
+    terminal.say(f" {path}", head="wrote")
+    terminal.result({"picture": str(path), **facts})
+
+
+export = typer.Typer(no_args_is_help=True, help="Write recordings in the formats of others.")
+app.add_typer(export, name="export")
+
+
+@export.command("recording")
+def export_recording(
+    recording: RecordingFolder,
+    to: Annotated[Path, typer.Option("--to", help="The folder to make.")],
+    format: Annotated[Literal["lerobot"], typer.Option("--format", help="A LeRobotDataset.")] = "lerobot",
+    anchor: Annotated[
+        str | None, typer.Option("--anchor", help="The view whose frames make the rows. (default: the first)")
+    ] = None,
+    view: Annotated[
+        list[str] | None, typer.Option("--view", help="A view to take along, again for each. (default: all)")
+    ] = None,
+    episodes: Annotated[
+        str | None, typer.Option("--episodes", help="Which, e.g. 0-23. (default: all)")
+    ] = None,
+    task: Annotated[str | None, typer.Option("--task", help="What the arm does, in words.")] = None,
+    images: Annotated[
+        bool,
+        typer.Option(
+            "--images", help="Images as they were recorded, in place of LeRobot's smaller and lossy video."
+        ),
+    ] = False,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Export a recording as a LeRobotDataset (needs the extra: pip install 'jointprobe\\[lerobot]').
+
+    One row a frame of the anchor view. Angles are in degrees and a gripper whose travel is known in 0..100,
+    as LeRobot has them; actions are the targets that were sent; true capture times stand in columns of their
+    own. Research that looks at pixels wants --images: the video's compression smears slow motion.
+    """
+    terminal = Terminal(json, quiet)
+    from hardware.exporters import export_lerobot
+    from hardware.recording import Recording
+
+    with terminal.progress() as progress:
+        report = export_lerobot(
+            Recording.open(recording),
+            to,
+            anchor=anchor,
+            views=view or None,
+            episodes=episodes_of(episodes) if episodes else None,
+            task=task,
+            images=images,
+            progress=progress,
+        )
+    for line in report.lines():
+        terminal.say(line)
+    terminal.result({"format": format, **report.describe()})
+
+
+def _calibrations(options: list[str]) -> dict[str, Path]:
+    """`PREFIX=FILE` or `FILE` (prefix ''), as given to --calibration."""
+    from hardware.errors import InputError
+
+    found: dict[str, Path] = {}
+    for text in options:
+        prefix, mark, file = text.partition("=")
+        if not mark:
+            prefix, file = "", text
+        if prefix in found:
+            raise InputError("--calibration", f"the prefix {prefix!r} is given twice", "one file an arm")
+        found[prefix] = Path(file)
+    return found
