@@ -12,7 +12,7 @@ import numpy as np
 
 from hardware.arm import Arm, JointSample
 from hardware.bus import BusFault, BusLost
-from hardware.drivers import Driver, Hold, Watch
+from hardware.drivers import LONGEST_STEP_S, Driver, Hold, Watch
 from hardware.pace import Pace
 from hardware.safety import Guard, Trip
 
@@ -84,6 +84,7 @@ class JointLoop:
         self.last_silent: tuple[str, ...] = ()
         self._driver: Driver = Watch()
         self._target: np.ndarray | None = None
+        self._sent_ns: int | None = None
         self._pending: JointSample | None = None
         self._errors: set[tuple[str, str]] = set()
         self._good_ns: int | None = None
@@ -216,12 +217,21 @@ class JointLoop:
             if trip is not None:
                 self._trip(trip, now_ns)
                 return
-        self._send(target, now_ns)
+        self._send(self._within_speed(target, now_ns), now_ns)
+
+    def _within_speed(self, target: np.ndarray, now_ns: int) -> np.ndarray:
+        """The target, or as much of the way to it as the limit on speed allows since the last was sent."""
+        if self.guard is None or self._target is None or self._sent_ns is None:
+            return target
+        passed_s = min((now_ns - self._sent_ns) / 1e9, LONGEST_STEP_S)
+        step = self.guard.limits.sent_rad_s * passed_s
+        return self._target + np.clip(target - self._target, -step, step)
 
     def _send(self, target: np.ndarray, now_ns: int) -> None:
         """Send it and hand on what was really sent: nothing, where the line is not free in this cycle."""
         try:
             self._target = self.arm.send(target)
+            self._sent_ns = now_ns
         except BusLost:
             raise
         except BusFault as error:

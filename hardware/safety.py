@@ -30,7 +30,9 @@ class SafetyLimits:
 
     Parameters
     ----------
-    velocity_rad_s : measured joint speed; a walk asks for at most 4 rad/s.
+    sent_rad_s : no joint is sent faster than this, whatever a leader or a replayed recording asks for; a walk
+        asks for at most 4.
+    velocity_rad_s : measured joint speed.
     current_a : of one servo (an STS3215 stalls at about 2.5 A).
     temperature_c : of one servo; its own protection acts at 70.
     tracking_rad : how far a joint may be from where it was sent; more means it is held by something.
@@ -38,6 +40,7 @@ class SafetyLimits:
     blind_s : how long there may be no good sample.
     """
 
+    sent_rad_s: float = 5.0
     velocity_rad_s: float = 8.0
     current_a: float = 1.2
     temperature_c: float = 60.0

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hardware.drivers import Follow, Hold, Teleop
+from hardware.drivers import LONGEST_STEP_S, Follow, Hold, Teleop
 from hardware.safety import SafetyLimits
 from hardware.trajectories import Glide
 from tests.lock_step import PATIENT, PERIOD_NS, LockStep, lock_step
@@ -154,3 +154,31 @@ def test_the_thread_keeps_its_rate_on_the_real_clock(tmp_path: Path, hz: float) 
         assert len(notes.samples) == count
         times = np.array([sample.time_ns for sample in notes.samples])
         assert (np.diff(times) > 0).all()
+
+
+class Leap:
+    """A driver that wants to be elsewhere at once."""
+
+    finished = False
+
+    def __init__(self, target: np.ndarray) -> None:
+        self.target = target
+
+    def step(self, now_ns: int) -> np.ndarray:
+        return self.target
+
+
+def test_whatever_a_driver_asks_for_no_joint_is_sent_faster_than_allowed(tmp_path: Path) -> None:
+    with lock_step(tmp_path) as run:
+        powered(run)
+        sent = len(run.notes.targets)
+        there = START + np.array([1.0, 0, 0, 0, -1.0, 0])
+        run.loop.drive(Leap(there))
+        run.run(10)
+        run.clock.ns += 1_000_000_000  # a cycle that comes a second late catches nothing up
+        run.run(60)
+        steps = np.abs(np.diff(run.notes.targets[sent - 1 :], axis=0)).max(axis=1)
+        tick = 2 * np.pi / 4096
+        assert (steps[:10] <= 5.0 * PERIOD_NS / 1e9 + tick).all()
+        assert steps.max() <= 5.0 * LONGEST_STEP_S + tick
+        np.testing.assert_allclose(run.notes.targets[-1], there, atol=tick)
