@@ -86,6 +86,7 @@ class ArmKeeper:
             self._word("the arm's bus is gone: its servos keep their last target until they are switched off")
             return
         if return_first and self.unsafe() is None:
+            self._word("the arm goes back slowly to where it was found; Ctrl-C lets go of it where it is")
             try:
                 self.glide_to(self._found, "the way back", go_on)
             except InputError as error:
@@ -96,3 +97,5 @@ class ArmKeeper:
         self._found = None
         if left:
             self._word(f"{', '.join(left)} did not answer and may still hold: switch the arm off")
+        else:
+            self._word("the arm is limp")

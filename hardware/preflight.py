@@ -230,7 +230,9 @@ def _line(arm: Arm, ids: Sequence[int]) -> Iterator[Finding]:
     faults = sum(arm.bus.faults.values()) - before
     if faults:
         message = f"{faults} faults in {TRIAL_READS} readings"
-        yield Finding("warn", "", message, "check the cables and the power supply")
+        yield Finding(
+            "warn", "", message, "check the cables and the power supply; a busy computer does this too"
+        )
     if took_s and np.median(took_s) > SLOW_CYCLE_S:
         message = f"a reading takes {np.median(took_s) * 1e3:.1f} ms"
         remedy = "set the adapter's latency timer to 1 ms (/sys/bus/usb-serial/devices/*/latency_timer)"

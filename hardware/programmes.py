@@ -30,11 +30,13 @@ class Programme(Protocol):
     ----------
     motion : its name in recording.yaml.
     moves : whether the arm is commanded, and so powered, watched over and let go of at the end.
+    by_hand : whether a person's hand makes the motion, so that each episode waits for the person.
     settings : what made it, for recording.yaml; nothing in it depends on how many episodes there are.
     """
 
     motion: str
     moves: bool
+    by_hand: bool
 
     @property
     def settings(self) -> dict[str, Any]: ...
@@ -54,7 +56,7 @@ class Programme(Protocol):
 class Observe:
     """The arm is moved by hand and only ever read: no register is written, no torque touched."""
 
-    motion, moves = "observe", False
+    motion, moves, by_hand = "observe", False, True
 
     def __init__(self) -> None:
         self.settings: dict[str, Any] = {}
@@ -75,7 +77,7 @@ class Observe:
 class Teleoperate:
     """The arm follows a leader arm on a second bus, which is only ever read."""
 
-    motion, moves = "teleop", True
+    motion, moves, by_hand = "teleop", True, True
 
     def __init__(self, leader: Arm, velocity_rad_s: float = 4.0) -> None:
         self.leader = leader
@@ -123,7 +125,7 @@ class Walks:
     allowed : says what the arm would hit at joint angles; asked before anything moves.
     """
 
-    motion, moves = "walk", True
+    motion, moves, by_hand = "walk", True, False
 
     def __init__(
         self,
@@ -179,7 +181,7 @@ class Walks:
 class Replays:
     """Sends an episode's targets again: episode i those of the source's i-th, or all those of one."""
 
-    motion, moves = "replay", True
+    motion, moves, by_hand = "replay", True, False
 
     def __init__(self, source: Recording, episode: int | None, limits: np.ndarray, joints: list[str]) -> None:
         if source.info.actions is None or source.info.actions.unit != "rad":

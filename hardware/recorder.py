@@ -26,7 +26,7 @@ from hardware.joint_loop import JointLoop
 from hardware.programmes import Programme
 from hardware.recording import RecordingWriter
 from hardware.safety import Clear, Guard
-from hardware.schema import RecordingInfo
+from hardware.schema import ManifestLine, RecordingInfo
 from hardware.session import (
     RecorderSettings,
     RecordReport,
@@ -42,6 +42,9 @@ WATCH_EVERY_S = 0.25
 COMMIT_EVERY_S = 0.5
 FIRST_SAMPLE_S = 3.0
 LET_LAST_ARRIVE_S = 0.15
+WHOLE = ("time", "motion", "key")  # ends of an episode that is as long as it was meant to be
+ENDED_EARLY = "ended_early"
+STOPPED = "the stop key"
 SPACE_TO_START, SPACE_TO_GO_ON = 1 << 30, 256 << 20
 SILENT_S = 3.0  # an arm that is only watched may be silent this long
 CAMERAS_BACK_S = 8.0
@@ -113,7 +116,7 @@ class Recorder:
             self.stop("quit")
         elif key == "x":
             self.keeper.hold()
-            self.stop("stopped by key")
+            self.stop(STOPPED)
 
     def stop(self, why: str) -> None:
         """End the episode in progress, seal it, let go of the arm; asked twice, let go where it is."""
@@ -133,24 +136,19 @@ class Recorder:
         """
         require_space(self.to, SPACE_TO_START)
         with RecordingWriter.resume(self.to, self.info) as writer:
-            self._sealed = len(writer.sealed)
-            todo = [index for index in range(self.settings.episodes) if index not in writer.sealed]
-            if not todo:
-                raise InputError(
-                    self.to,
-                    f"holds {len(writer.sealed)} episodes already",
-                    f"ask for more (--episodes {len(writer.sealed) + 1}), or name another folder",
-                )
+            self._sealed = sum(is_whole(line) for line in writer.manifest)
+            if self._sealed >= self.settings.episodes:
+                self._word(f"{self.to} holds {self._sealed} whole episodes already; --episodes asks for more")
+                return self.report
             with self._streams(), ended_by_signals(self.stop), quick_threads():
                 try:
                     self._first_sample()
                     for camera in self.cameras:
                         writer.thumbnail(camera.name, camera.thumbnail())
-                    if self.programme.moves and self._stop is None:
-                        self.keeper.power()
-                    while todo and self._stop is None:
-                        if self._episode(writer, todo[0]):
-                            todo.pop(0)
+                    if self.programme.moves:
+                        self._power()
+                    while self._sealed < self.settings.episodes and self._stop is None:
+                        self._episode(writer, max(writer.sealed, default=-1) + 1)
                 finally:
                     self._let_go()
         self.report.ended = self._stop or "done"
@@ -190,13 +188,27 @@ class Recorder:
                 raise InputError("the arm", why + (f" ({faults})" if faults else ""), "check power and cable")
             self._tick()
 
+    def _power(self) -> None:
+        """Torque on; in a terminal somebody says when, since the arm moves from then on."""
+        if self.settings.by_key:
+            self._phase = "ready"
+            self._word("Enter switches the torque on: the arm then moves slowly to its start")
+            self._wait_for_enter()
+        if self._stop is None:
+            self.keeper.power()
+
+    def _wait_for_enter(self) -> None:
+        self._go.clear()
+        while not self._go.is_set() and self._stop is None and self._broken() is None:
+            self._tick()
+
     # -- one episode -----------------------------------------------------------------------------------------
 
-    def _episode(self, writer: RecordingWriter, index: int) -> bool:
-        """Record one episode; whether it is sealed."""
+    def _episode(self, writer: RecordingWriter, index: int) -> None:
+        """Record one episode and seal it, unless there is a reason not to."""
         self._index, self._end = index, None
         if not self._make_ready(index):
-            return False
+            return
         driver = self.programme.driver(index, self.keeper.here)
         discarded: EpisodeWriter | None = None
         end: str | None = None
@@ -223,7 +235,7 @@ class Recorder:
                 if end == "again" or (self.tape.rows == 0 and not any(self._frames_of(episode))):
                     discarded = episode
                     raise _Discarded
-                self._finish(episode, driver, index)
+                self._finish(episode, driver, index, end)
         except _Discarded:
             assert discarded is not None
             discarded.discard()
@@ -232,12 +244,11 @@ class Recorder:
             self.tape.stop()
             self._phase = "waiting"
         if discarded is None:
-            self._sealed += 1
+            self._sealed += is_whole(writer.line(index))
             self.report.sealed.append(index)
             self._word(self._sentence(writer, index, str(end)))
-        if end not in ("time", "motion", "key", "again"):
+        if end not in WHOLE and end != "again":
             self._stop = self._stop or end
-        return discarded is None
 
     def _make_ready(self, index: int) -> bool:
         """Bring arm and cameras to where episode `index` begins; False when the session ends instead."""
@@ -247,10 +258,8 @@ class Recorder:
             self.report.problem = self.report.problem or self.keeper.unsafe() or ""
             return False
         self._phase = "waiting"
-        if self.settings.by_key:
-            self._go.clear()
-            while not self._go.is_set() and self._stop is None and self._broken() is None:
-                self._tick()
+        if self.settings.by_key and self.programme.by_hand:
+            self._wait_for_enter()
         elif self.report.sealed:
             until = time.monotonic() + self.settings.rest_s
             while time.monotonic() < until and self._stop is None and self._broken() is None:
@@ -270,7 +279,7 @@ class Recorder:
         self._phase = "approaching"
         start = self.programme.start(index)
         if start is not None:
-            arrived = self.keeper.glide_to(start, f"the start of episode {index}", self._ticking)
+            arrived = self.keeper.glide_to(start, f"the way to the start of episode {index}", self._ticking)
             if not arrived:
                 return False
         driver = self.programme.driver(index, self.keeper.here)
@@ -320,7 +329,9 @@ class Recorder:
     def _absent(self) -> list[str]:
         return [camera.name for camera in self.cameras if camera.state != "running"]
 
-    def _finish(self, episode: EpisodeWriter, driver: Any, index: int) -> None:
+    def _finish(self, episode: EpisodeWriter, driver: Any, index: int, end: str) -> None:
+        if end not in WHOLE:
+            episode.fault(ENDED_EARLY, "episode", f"ended by {end}", time.monotonic_ns())
         if isinstance(driver, Follow) and driver.knots:
             episode.knots(
                 np.array([time_ns for time_ns, _ in driver.knots]),
@@ -332,11 +343,12 @@ class Recorder:
 
     def _let_go(self) -> None:
         """Of the arm, and show it."""
-        self._phase = "returning" if self.programme.moves else "ending"
-        self.keeper.let_go(
-            return_first=self._stop != "stopped by key" and self._stops < 2,
-            go_on=lambda: self._stops < 2 and self._ticked(),
-        )
+        if not self.programme.moves:
+            return
+        returns = self._stop != STOPPED and self._stops < 2 and self.keeper.unsafe() is None
+        self._phase = "returning" if returns else "releasing"
+        self._show()
+        self.keeper.let_go(return_first=returns, go_on=lambda: self._stops < 2 and self._ticked())
 
     # -- watching --------------------------------------------------------------------------------------------
 
@@ -397,13 +409,13 @@ class Recorder:
         )
 
     def _keys(self) -> str:
-        keys = ["Enter ends the episode" if self._phase == "recording" else "Enter begins", "r again"]
-        if isinstance(self.loop.driver, Follow):
-            keys.append("space pauses")
-        keys.append("q seals and quits")
-        if self.programme.moves:
-            keys.append("x stops the arm")
-        return "   ".join(keys)
+        keys = ["x lets go of the arm"] if self.programme.moves else []
+        if self._phase == "recording":
+            keys += ["Enter ends it", "r again"]
+            keys += ["space pauses"] if isinstance(self.loop.driver, Follow) else []
+        elif self._phase == "ready" or (self._phase == "waiting" and self.programme.by_hand):
+            keys.append("Enter begins")
+        return "   ".join([*keys, "q quits"])
 
     def _sentence(self, writer: RecordingWriter, index: int, end: str) -> str:
         line = writer.line(index)
@@ -413,12 +425,17 @@ class Recorder:
             f"episode {index}: {line.seconds:.1f} s, {line.joint_rows} joint rows"
             + (f", frames {frames}" if frames else "")
             + (f", faults {faults}" if faults else "")
-            + f", ended by {end}"
+            + (f", ended by {end}" if end in WHOLE else f", cut short by {end}: it does not count")
         )
 
     @staticmethod
     def _frames_of(episode: EpisodeWriter) -> list[int]:
         return [episode.frame_count(view.name) for view in episode.info.views]
+
+
+def is_whole(line: ManifestLine) -> bool:
+    """Whether an episode counts: it was neither cut short nor salvaged after a kill."""
+    return not {ENDED_EARLY, "recovered"} & line.faults.keys()
 
 
 class _Discarded(Exception):

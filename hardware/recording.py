@@ -275,15 +275,32 @@ def is_unborn(folder: Path) -> bool:
 
 
 def _differing(before: dict[str, Any], now: dict[str, Any], at: str = "") -> list[str]:
-    """What differs between two settings, in words: `motion_settings.episodes: 1, now 2`."""
+    """What differs between two settings, in words: `motion_settings.episodes: 1, now 2`; of another motion or
+    robot nothing else is told, as all the rest follows from it.
+    """
     found = []
-    for key in dict.fromkeys((*before, *now)):
-        old, new = before.get(key), now.get(key)
+    for key in dict.fromkeys((*(name for name in ("robot", "motion") if not at), *before, *now)):
+        old, new = _by_name(before.get(key)), _by_name(now.get(key))
         if isinstance(old, dict) and isinstance(new, dict):
             found += _differing(old, new, f"{at}{key}.")
         elif old != new:
-            found.append(f"{at}{key}: {str(old)[:60]}, now {str(new)[:60]}")
+            found.append(f"{at}{key}: {_short(old)}, now {_short(new)}")
+            if not at and key in ("robot", "motion"):
+                break
     return found
+
+
+def _by_name(value: Any) -> Any:
+    """Lists of named things (joints, views) as dicts by name, so that what differs can be named."""
+    if isinstance(value, list) and value and all(isinstance(one, dict) and "name" in one for one in value):
+        return {one["name"]: one for one in value}
+    return value
+
+
+def _short(value: Any) -> str:
+    if value is None:
+        return "not there"
+    return "there" if isinstance(value, dict) else str(value)[:60]
 
 
 def software_versions(*packages: str) -> dict[str, str]:

@@ -148,7 +148,7 @@ def safe_path(
         hits.append(hit)
     raise InputError(
         what,
-        f"the way there meets the {hits[0]}",
+        f"would meet the {hits[0]}",
         "move the arm by hand to where it stands free, and start again",
     )
 

@@ -24,11 +24,11 @@ class RecorderSettings:
 
     Parameters
     ----------
-    episodes : how many the recording holds in the end.
+    episodes : how many whole ones the recording holds in the end.
     seconds : length of an episode; None ends it by key, or with its motion.
     joints_hz : rate of the joint stream.
     rest_s : pause between episodes, to set the scene again.
-    by_key : whether each episode waits for a key to begin.
+    by_key : whether somebody at the keys says when the arm is powered, and when episodes by hand begin.
     limits : where a moving arm is stopped.
     """
 

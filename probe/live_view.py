@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import queue
+import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 
 import numpy as np
 from rich.console import Console, Group
@@ -17,29 +19,87 @@ from rich.text import Text
 from hardware.snapshot import Snapshot
 
 LOG_EVERY_S = 15.0
+DRAW_EVERY_S = 0.1
+STALLED_S = 2.0
 HOT_C, VERY_HOT_C = 50.0, 58.0
 STATE_STYLES = {"running": "green", "stalled": "bold red", "frozen": "bold red", "lost": "bold red"}
 PHASE_STYLES = {"recording": "bold red", "sealing": "bold yellow", "paused": "bold yellow"}
 
 
+class Shown:
+    """Shows snapshots and words from a thread of its own: a terminal that nobody reads (a stalled SSH,
+    Ctrl-S) must hold up neither the recorder nor the arm. A snapshot not drawn yet gives way to the next.
+    """
+
+    def __init__(self, console: Console, screen: bool) -> None:
+        self._console = console
+        self._live = Live(console=console, auto_refresh=False, transient=True) if screen else None
+        self._words: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        self._snapshot: Snapshot | None = None
+        self._logged_s = 0.0
+        self._thread = threading.Thread(target=self._run, name="screen", daemon=True)
+
+    def show(self, snapshot: Snapshot) -> None:
+        """Show how it is now: a screen drawn anew, or a line now and then in a log."""
+        self._snapshot = snapshot
+
+    def word(self, text: str) -> None:
+        """A line that stays."""
+        self._words.put(text)
+
+    def start(self) -> None:
+        """Begin to show."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Show what is waiting, if the terminal takes it."""
+        self._words.put(None)
+        self._thread.join(STALLED_S)
+
+    def _run(self) -> None:
+        with self._live or nullcontext():
+            while True:
+                try:
+                    text = self._words.get(timeout=DRAW_EVERY_S)
+                except queue.Empty:
+                    self._draw()
+                    continue
+                if text is None:
+                    return
+                self._console.print(Text(text), soft_wrap=True)
+
+    def _draw(self) -> None:
+        snapshot, self._snapshot = self._snapshot, None
+        if snapshot is None:
+            return
+        if self._live is not None:
+            self._live.update(draw(snapshot), refresh=True)
+        elif time.monotonic() - self._logged_s > LOG_EVERY_S:
+            self._logged_s = time.monotonic()
+            self._console.print(line(snapshot), markup=False, soft_wrap=True)
+
+
+class Silent:
+    """Shows nothing."""
+
+    show = None
+
+    def word(self, text: str) -> None:
+        """Says nothing."""
+
+
 @contextmanager
-def live_view(console: Console, quiet: bool) -> Iterator[Callable[[Snapshot], None] | None]:
-    """A callable that shows snapshots: a screen that is drawn anew, or a line now and then in a log."""
+def live_view(console: Console, quiet: bool, screen: bool = True) -> Iterator[Shown | Silent]:
+    """What shows a session: a screen in a terminal, lines in a log or without `screen`, nothing if quiet."""
     if quiet:
-        yield None
-    elif console.is_terminal:
-        with Live(console=console, auto_refresh=False, transient=True) as live:
-            yield lambda snapshot: live.update(draw(snapshot), refresh=True)
-    else:
-        logged_s = 0.0
-
-        def log(snapshot: Snapshot) -> None:
-            nonlocal logged_s
-            if time.monotonic() - logged_s > LOG_EVERY_S:
-                logged_s = time.monotonic()
-                console.print(line(snapshot), markup=False, soft_wrap=True)
-
-        yield log
+        yield Silent()
+        return
+    shown = Shown(console, screen and console.is_terminal)
+    shown.start()
+    try:
+        yield shown
+    finally:
+        shown.stop()
 
 
 def line(snapshot: Snapshot) -> str:
@@ -57,17 +117,8 @@ def line(snapshot: Snapshot) -> str:
 
 def draw(snapshot: Snapshot) -> Panel:
     """A snapshot as a panel of tables."""
-    gap = Text("")
-    parts: list[Text | Table] = [
-        _head(snapshot),
-        gap,
-        _joints(snapshot),
-        gap,
-        _streams(snapshot),
-        _faults(snapshot),
-        gap,
-    ]
-    parts.append(Text(snapshot.keys, style="cyan"))
+    keys = Text(snapshot.keys, style="cyan", no_wrap=True)  # on top: a small window cuts the bottom
+    parts = (_head(snapshot), keys, _faults(snapshot), _joints(snapshot), _streams(snapshot))
     return Panel(Group(*parts), title="jointprobe record", title_align="left", border_style="dim")
 
 

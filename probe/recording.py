@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -30,6 +30,7 @@ from hardware.snapshot import Snapshot
 ArmMotion = Literal["observe", "teleop", "walk", "replay"]
 Robot = Literal["so101", "twin"]
 TWIN_FPS = 15.0
+TWIN_BLIND_S = 2.0
 LEROBOT_CALIBRATIONS = Path("~/.cache/huggingface/lerobot/calibration")
 
 
@@ -133,9 +134,9 @@ def record_on_arm(
                 episodes=session.episodes,
                 seconds=session.seconds,
                 joints_hz=session.joints_hz,
-                limits=SafetyLimits() if session.motion == "walk" else TOUCHING,
+                limits=_limits(session),
                 rest_s=session.rest_s,
-                by_key=keys and session.seconds is None and session.motion in ("observe", "teleop"),
+                by_key=keys and session.seconds is None,
             ),
             clear=None if clear is None else clear.path,
             watch=view,
@@ -323,6 +324,12 @@ def _describe(
         "host": {**host_facts(), "clock": "CLOCK_MONOTONIC"},
     }
     return parse_model(RecordingInfo, content, "this session")
+
+
+def _limits(session: ArmSession) -> SafetyLimits:
+    limits = SafetyLimits() if session.motion == "walk" else TOUCHING
+    # An emulated arm shares this computer, which may be busy, and can hurt nobody meanwhile.
+    return replace(limits, blind_s=TWIN_BLIND_S) if session.robot == "twin" else limits
 
 
 def _declared_rates(to: Path, cameras: Mapping[str, CameraFacts]) -> dict[str, float]:

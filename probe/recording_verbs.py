@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -108,12 +109,17 @@ def record(
     episodes: Annotated[
         int | None,
         typer.Option(
-            "--episodes", min=1, help="How many the recording holds in the end. (default: 36; arm 10)"
+            "--episodes",
+            min=1,
+            help="How many whole ones the recording holds in the end. (default: 36; arm 10; replay: as "
+            "its source)",
         ),
     ] = None,
     seconds: Annotated[
         float | None,
-        typer.Option("--seconds", help="Length of an episode; without it, keys or the motion's own end."),
+        typer.Option(
+            "--seconds", help="Length of an episode; without it keys end it, or its motion (a walk: 30 s)."
+        ),
     ] = None,
     port: Annotated[
         str | None, typer.Option("--port", help="The arm's serial port, e.g. /dev/serial/by-id/...")
@@ -172,9 +178,14 @@ def record(
 ) -> None:
     """Record episodes: on an SO-101, on its emulated twin, or in simulation.
 
-    While it runs, in a terminal: Enter begins and ends an episode, space pauses a motion, r records the
-    episode again, q seals and quits, x stops the arm at once. Ctrl-C and SIGTERM seal what is there and let
-    go of the arm. Run again, it goes on where it stopped.
+    In a terminal, without --seconds, Enter says when the arm is powered and when an episode by hand begins
+    and ends; space pauses a motion, r records the running episode again, q seals and quits, x lets go of the
+    arm at once. q, Ctrl-C, SIGTERM and the end of the session seal what is there; a powered arm then goes
+    back slowly to where it was found, and its torque fades out. A second Ctrl-C, and x, let it fade out where
+    the arm is.
+
+    Run again, it goes on where it stopped. Episodes that were cut short are kept, marked with a fault, and do
+    not count towards --episodes.
 
     jointprobe record --robot so101 --port /dev/ttyACM0 --calibration arm.json
     --view front=/dev/v4l/by-id/... --motion observe --to recordings/bowls
@@ -214,7 +225,7 @@ def record(
         to=to,
         robot=robot,
         motion=motion,  # type: ignore[arg-type]
-        episodes=episodes or 10,
+        episodes=episodes or (_count(replay) if replay is not None and replay_episode is None else 10),
         seconds=seconds,
         port=port,
         calibration=calibration,
@@ -230,9 +241,9 @@ def record(
         seed=seed,
         mjcf=mjcf,
     )
-    with live_view(terminal.err, quiet or json) as show:
-        report = record_on_arm(session, view=show, word=lambda text: terminal.note(text))
-    terminal.say(f": {len(report.sealed)} episodes sealed, {report.ended}", head=str(to))
+    with live_view(terminal.err, quiet, screen=not json) as view_of:
+        report = record_on_arm(session, view=view_of.show, word=view_of.word)
+    terminal.say(f": {len(report.sealed)} sealed now, ended by: {report.ended}", head=str(to))
     terminal.result(
         {
             "recording": str(to),
@@ -243,10 +254,11 @@ def record(
         }
     )
     if report.problem:
-        terminal.note(f"stopped: {report.problem}; what was captured is sealed", style="bold red")
+        kept = "what was captured is sealed" if report.sealed else "nothing was captured"
+        terminal.note(f"stopped: {report.problem}; {kept}", style="bold red")
         raise typer.Exit(FAILED)
-    if report.ended.startswith("SIG"):
-        raise typer.Exit(INTERRUPTED if report.ended == "SIGINT" else TERMINATED)
+    if report.ended.startswith("SIG"):  # not through typer, for which 130 is an interrupt nobody dealt with
+        sys.exit(INTERRUPTED if report.ended == "SIGINT" else TERMINATED)
 
 
 def _record_simulated(
@@ -287,6 +299,12 @@ def _record_simulated(
             "manifest_sha256": recording.manifest_sha256,
         }
     )
+
+
+def _count(recording: Path) -> int:
+    from hardware.recording import Recording
+
+    return len(Recording.open(recording).manifest)
 
 
 def _recover(terminal: Terminal, folder: Path) -> None:

@@ -114,9 +114,9 @@ def test_a_free_way_is_straight_and_a_blocked_one_goes_over_the_middle() -> None
     start, goal, via = np.array([0.0, 0.0]), np.array([1.0, 0.0]), np.array([0.5, 2.0])
     np.testing.assert_array_equal(safe_path(start, goal, wall(5, 6), via, "x"), [start, goal])
     np.testing.assert_array_equal(safe_path(start, goal, wall(0.45, 0.55), via, "x"), [start, via, goal])
-    with pytest.raises(InputError, match="meets the table"):
+    with pytest.raises(InputError, match="would meet the table"):
         safe_path(start, goal, wall(0.45, 0.55), None, "x")
-    with pytest.raises(InputError, match="meets the table"):
+    with pytest.raises(InputError, match="would meet the table"):
         safe_path(start, goal, wall(0.1, 0.9), np.array([0.5, 0.1]), "x")
 
 
@@ -125,7 +125,7 @@ def test_an_arm_that_lies_on_the_table_may_rise_from_it_and_come_back() -> None:
     on_the_table = wall(-0.1, 0.3)
     for way in ((lying, free), (free, lying)):
         np.testing.assert_array_equal(safe_path(*way, on_the_table, None, "x"), way)
-    with pytest.raises(InputError, match="meets the table"):  # that is no rising, that is ploughing
+    with pytest.raises(InputError, match="would meet the table"):  # that is no rising, that is ploughing
         safe_path(lying, np.array([2.0, 0.0]), wall(-0.1, 1.5), None, "x")
 
 

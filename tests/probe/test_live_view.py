@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import io
+import os
+import threading
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -70,18 +73,47 @@ def test_before_the_first_reading_and_without_faults_it_says_so() -> None:
 
 def test_a_log_gets_a_line_and_quiet_gets_nothing() -> None:
     console = Console(width=200, file=io.StringIO(), force_terminal=False)
-    with live_view(console, quiet=False) as show:
-        show(SNAPSHOT)
-        show(SNAPSHOT)
-    assert console.file.getvalue().splitlines() == [line(SNAPSHOT)]
+    with live_view(console, quiet=False) as view:
+        view.show(SNAPSHOT)
+        wait_for("recording: episode 3", console)
+        view.show(SNAPSHOT)
+        view.word("a [b]word[/b]")
+    assert console.file.getvalue().splitlines() == [line(SNAPSHOT), "a [b]word[/b]"]
     assert "joints 71.3 Hz, front 29.9 fps, wrist 0.0 fps, 4 faults" in line(SNAPSHOT)
-    with live_view(console, quiet=True) as show:
-        assert show is None
+    with live_view(console, quiet=True) as view:
+        assert view.show is None
+        view.word("nothing")
+    assert "nothing" not in console.file.getvalue()
 
 
 def test_a_terminal_gets_a_screen_that_is_drawn_anew() -> None:
     console = Console(width=80, file=io.StringIO(), force_terminal=True)
-    with live_view(console, quiet=False) as show:
-        show(SNAPSHOT)
-        show(replace(SNAPSHOT, phase="sealing"))
-    assert "sealing" in console.file.getvalue() and "jointprobe record" in console.file.getvalue()
+    with live_view(console, quiet=False) as view:
+        view.show(SNAPSHOT)
+        wait_for("jointprobe record", console)
+        view.show(replace(SNAPSHOT, phase="sealing"))
+        wait_for("sealing", console)
+
+
+def test_a_terminal_that_takes_nothing_holds_nobody_up() -> None:
+    reading, writing = os.pipe()
+    with os.fdopen(writing, "w") as stuck:
+        console = Console(width=80, file=stuck, force_terminal=True)
+        began = time.monotonic()
+        with live_view(console, quiet=False) as view:
+            for _ in range(400):
+                view.word("x" * 1000)  # far more than the pipe holds
+                view.show(SNAPSHOT)
+            handed_over = time.monotonic() - began
+        assert handed_over < 1 and time.monotonic() - began < 20
+        thread = next(one for one in threading.enumerate() if one.name == "screen")
+        while thread.is_alive():  # somebody reads again
+            os.read(reading, 1 << 16)
+    os.close(reading)
+
+
+def wait_for(text: str, console: Console) -> None:
+    until = time.monotonic() + 20
+    while text not in console.file.getvalue():
+        assert time.monotonic() < until, console.file.getvalue()
+        time.sleep(0.01)

@@ -106,6 +106,7 @@ def test_a_signal_seals_the_episode_and_frees_the_arm(plugged: Plugged, number: 
     episode = Recording.open(plugged.folder / "r").episode(0)
     episode.verify()
     assert episode.line.joint_rows > 10 and len(episode.actions().time_ns) > 10
+    assert episode.line.faults["ended_early"] == 1
     assert len(episode.knots().time_ns) >= 1 and "acceptance" in episode.notes()
     assert [servo.get("Torque_Enable") for servo in plugged.bus.servos.values()] == [0] * 6
     assert all(servo.eeprom_writes == [] for servo in plugged.bus.servos.values())
@@ -123,7 +124,7 @@ def test_what_a_kill_leaves_is_sealed_by_recover_and_recording_goes_on(plugged: 
     code, out, err = jointprobe("record", "--recover", plugged.folder / "r")
     assert code == 0, err
     code, out, err = end(plugged.start("--motion", "observe", "--seconds", "1", "--episodes", "2"))
-    assert code == 0 and Recording.open(plugged.folder / "r").episode_indices == [0, 1], err
+    assert code == 0 and Recording.open(plugged.folder / "r").episode_indices == [0, 1, 2], err
 
 
 def test_a_recording_is_continued_after_a_kill_without_being_told(plugged: Plugged) -> None:
@@ -133,7 +134,9 @@ def test_a_recording_is_continued_after_a_kill_without_being_told(plugged: Plugg
     process.communicate()
     code, _, err = end(plugged.start("--motion", "observe", "--seconds", "1", "--episodes", "2"))
     assert code == 0 and "episode 0" in err, err
-    assert Recording.open(plugged.folder / "r").episode(0).line.faults["recovered"] == 1
+    made = Recording.open(plugged.folder / "r")
+    assert made.episode(0).line.faults["recovered"] == 1
+    assert made.episode_indices == [0, 1, 2]  # what was cut off does not count
 
 
 def test_a_pulled_cable_is_exit_code_1_and_one_line(plugged: Plugged) -> None:
