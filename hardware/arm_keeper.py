@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 import numpy as np
 
-from hardware.drivers import Follow, Hold, Teleop, Watch
+from hardware.bus import BusFault
+from hardware.drivers import Follow, Hold, Watch
 from hardware.errors import InputError
 from hardware.joint_loop import JointLoop
 from hardware.safety import Clear, glide
 from hardware.so101 import WALK_CENTRE_RAD
 
 RELEASE_S = 1.5
-LEADER_SILENT_S = 3.0
 
 
 class ArmKeeper:
@@ -28,6 +28,7 @@ class ArmKeeper:
 
     def __init__(self, loop: JointLoop, clear: Clear | None, word: Callable[[str], None]) -> None:
         self.loop, self.clear, self._word = loop, clear, word
+        self.trouble = ""  # what went wrong in letting go
         self._found: np.ndarray | None = None  # where the arm stood when it was powered
 
     @property
@@ -39,11 +40,21 @@ class ArmKeeper:
         return self.loop.latest.position
 
     def power(self) -> None:
-        """Torque on, where the arm is; BusFault, BusLost, InputError as `Arm.enable_torque`."""
+        """Torque on, where the arm is; InputError, and no torque on any joint, where that fails."""
         assert self.loop.latest is not None
-        self._found = self.loop.latest.position.copy()
-        self.loop.between_cycles(lambda arm: arm.enable_torque())
-        self.loop.drive(Hold(self._found))
+        found = self.loop.latest.position.copy()
+        try:
+            self.loop.between_cycles(lambda arm: arm.enable_torque())
+        except BusFault as fault:
+            self._release()
+            raise InputError(
+                "the arm", f"cannot be powered: {fault}", "check cables and power, and start again"
+            ) from None
+        except BaseException:
+            self._release()
+            raise
+        self._found = found
+        self.loop.drive(Hold(found))
 
     def unsafe(self) -> str | None:
         """What forbids to move the arm any further, or None."""
@@ -53,10 +64,6 @@ class ArmKeeper:
             return f"recorder_error: {self.loop.crash!r}"
         if self.loop.trip is not None:
             return f"{self.loop.trip.kind}: {self.loop.trip}"
-        driver = self.loop.driver
-        if isinstance(driver, Teleop) and driver.silent_s > LEADER_SILENT_S:
-            self.hold()
-            return "bus_silent: the leader arm does not answer"
         return None
 
     def hold(self) -> None:
@@ -73,29 +80,36 @@ class ArmKeeper:
         driver = Follow(glide(self.here, goal, self.clear, via, what))
         self.loop.drive(driver)
         while not driver.finished:
-            if self.unsafe() is not None or not go_on():
+            if self.unsafe() is not None or self.loop.driver is not driver or not go_on():
                 self.hold()
                 return False
         return True
 
     def let_go(self, return_first: bool, go_on: Callable[[], bool]) -> None:
-        """Back to where the arm was found, if asked and if it may move; then the torque fades out."""
+        """Back to where the arm was found, if asked and if it may move; then the torque fades out, whatever
+        happened on the way.
+        """
         if self._found is None:
             return
-        if self.loop.lost is not None:
-            self._word("the arm's bus is gone: its servos keep their last target until they are switched off")
-            return
-        if return_first and self.unsafe() is None:
-            self._word("the arm goes back slowly to where it was found; Ctrl-C lets go of it where it is")
-            try:
+        try:
+            if return_first and self.unsafe() is None:
+                self._word("the arm goes back slowly to where it was found; Ctrl-C lets go of it where it is")
                 self.glide_to(self._found, "the way back", go_on)
-            except InputError as error:
-                self._word(f"the arm is let go of where it is: {error}")
+        except InputError as error:
+            self._word(f"the arm is let go of where it is: {error}")
+        finally:
+            self._found = None
+            self.trouble = self.unsafe() or ""
+            left = self._release()
+            if left:
+                where = (
+                    "its bus is gone" if self.loop.lost is not None else f"{', '.join(left)} did not answer"
+                )
+                self.trouble = f"still_powered: {where}: switch the arm off"
+        self._word(self.trouble or "the arm is limp")
+
+    def _release(self) -> tuple[str, ...]:
+        """Torque off; the joints of which it is not known that they let go."""
         self.loop.drive(Watch())
         self.loop.stop()
-        left = self.loop.arm.release(RELEASE_S)
-        self._found = None
-        if left:
-            self._word(f"{', '.join(left)} did not answer and may still hold: switch the arm off")
-        else:
-            self._word("the arm is limp")
+        return self.loop.arm.release(RELEASE_S)

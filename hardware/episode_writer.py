@@ -91,11 +91,14 @@ class EpisodeWriter:
             self.file = h5py.File(self._disk, "r+")
             self._columns = Columns(self.file)
             schema, own = self.file.attrs["schema"], int(self.file.attrs["index"])
+            joints = self.file["joints/position"].shape[1]
             self._clocks = {
                 name: int(self.file.attrs[name]) for name in self.file.attrs if name.endswith("_ns")
             }
         except (OSError, RuntimeError, KeyError, ValueError) as error:
             raise Unreadable(self.partial, f"is not an episode: {error}") from None
+        if joints != len(self.info.joints):
+            raise Unreadable(self.partial, f"has {joints} joints, the recording {len(self.info.joints)}")
         if (schema, own) != (EPISODE_SCHEMA, self.index):
             raise Unreadable(self.partial, f"is episode {own} of {schema} by its own word")
 

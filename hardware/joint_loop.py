@@ -12,12 +12,13 @@ import numpy as np
 
 from hardware.arm import Arm, JointSample
 from hardware.bus import BusFault, BusLost
-from hardware.drivers import LONGEST_STEP_S, Driver, Hold, Watch
+from hardware.drivers import LONGEST_STEP_S, Driver, Hold, Teleop, Watch
 from hardware.pace import Pace
 from hardware.safety import Guard, Trip
 
 SHARE_FOR_READING = 0.8  # of the period; retries end there, so that a bad cycle never eats the next
 ASK_WHO_IS_SILENT_S = 1.0
+LEADER_SILENT_S = 3.0
 
 
 class Clock(Protocol):
@@ -113,8 +114,10 @@ class JointLoop:
             act(self.arm)
 
     def drive(self, driver: Driver) -> None:
-        """Hand the arm to another driver from the next cycle on."""
+        """Hand the arm to another driver from the next cycle on; after a trip only to rest."""
         with self._turn:
+            if self.trip is not None and not isinstance(driver, (Hold, Watch)):
+                return  # whoever decided this did not know yet
             self._driver = driver
             if isinstance(driver, Watch):
                 self._target = None
@@ -209,14 +212,26 @@ class JointLoop:
             self._fault("servo_silent", f"no answer from {', '.join(self.last_silent)}", now_ns)
 
     def _command(self, sample: JointSample | None, now_ns: int) -> None:
-        target = self._driver.step(now_ns)
-        if target is None:
+        driver = self._driver
+        if isinstance(driver, Watch):
             return
         if self.guard is not None and self.trip is None:
             trip = self.guard.check(sample, self._target, now_ns)
             if trip is not None:
                 self._trip(trip, now_ns)
                 return
+        if sample is None:
+            return  # blind: the motion waits for the next reading
+        try:
+            target = driver.step(now_ns)
+        except BusLost as error:  # the leader's; the arm's own bus is well
+            self._trip(Trip("leader_lost", "", str(error)), now_ns)
+            return
+        if isinstance(driver, Teleop) and driver.silent_s > LEADER_SILENT_S and self.trip is None:
+            self._trip(Trip("leader_silent", "", "the leader arm does not answer"), now_ns)
+            return
+        if target is None:
+            return
         self._send(self._within_speed(target, now_ns), now_ns)
 
     def _within_speed(self, target: np.ndarray, now_ns: int) -> np.ndarray:
@@ -240,9 +255,11 @@ class JointLoop:
         self.sink.sent(self.clock.now_ns(), self._target)
 
     def _trip(self, trip: Trip, now_ns: int) -> None:
-        """Stop where the arm is: it is sent to where it was last seen."""
-        here = self.latest.position if self.latest is not None else self._target
-        assert here is not None
+        """Stop the arm where it was last seen or, when it is not seen any more, where it was last sent."""
+        here = self._target
+        if self.latest is not None and trip.kind != "bus_silent":
+            here = self.latest.position
+        assert here is not None  # nothing trips before the first reading or target
         self._driver = Hold(here)
         self._target = here
         self.trip = trip

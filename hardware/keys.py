@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import sys
@@ -46,7 +47,8 @@ class Keys:
         if self._thread is not None:
             self._thread.join(1.0)
         if self._before is not None:
-            termios.tcsetattr(self._fd, termios.TCSADRAIN, self._before)
+            with contextlib.suppress(termios.error, OSError):  # the terminal has gone
+                termios.tcsetattr(self._fd, termios.TCSADRAIN, self._before)
 
     def _read(self) -> None:
         while not self._stop.is_set():

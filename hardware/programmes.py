@@ -171,7 +171,9 @@ class Walks:
             "draws": plan.draws,
             "rejected": plan.rejected,
             "acceptance": round(plan.acceptance, 6),
-            "knot_correlation": [round(float(value), 4) for value in plan.correlation()],
+            "knot_correlation": [
+                None if np.isnan(value) else round(float(value), 4) for value in plan.correlation()
+            ],
         }
 
     def close(self) -> None:
@@ -196,6 +198,12 @@ class Replays:
                 f"its actions are {', '.join(source.info.actions.names)}; this arm has {', '.join(joints)}",
                 "choose a recording of the same arm",
             )
+        if source.info.robot != "sim-so101" and source.info.motion_settings.get("frame") != "model":
+            raise InputError(
+                source.folder,
+                "has angles from a calibration's own zero, which is not the model's",
+                "replay what this recorder or the simulation recorded",
+            )
         self.source, self.episode, self.limits = source, episode, limits
         self.settings = {
             "source_manifest_sha256": source.manifest_sha256,
@@ -210,6 +218,8 @@ class Replays:
             number = there[index % len(there)]
         where = f"{self.source.folder}, episode {number}"
         replay = Replay.of(self.source.episode(number).actions(), where)
+        if not np.isfinite(replay.targets).all():
+            raise InputError(where, "has a target that is no number", "replay another episode")
         slack = 0.02
         outside = (replay.targets < self.limits[:, 0] - slack) | (replay.targets > self.limits[:, 1] + slack)
         if outside.any():
@@ -221,6 +231,11 @@ class Replays:
                 "replay it on the arm it was recorded with, or check the calibration",
             )
         return replay
+
+    def check(self) -> None:
+        """InputError for any episode that cannot be replayed; asked before the arm is powered."""
+        for index in range(1 if self.episode is not None else len(self.source.episode_indices)):
+            self.motion_of(index)
 
     def start(self, index: int) -> np.ndarray:
         return self.motion_of(index).targets[0]

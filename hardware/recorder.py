@@ -36,6 +36,7 @@ from hardware.session import (
 )
 from hardware.snapshot import Snapshot, ViewState
 from hardware.tape import Tape
+from hardware.trajectories import Walk
 
 TICK_S = 0.05
 WATCH_EVERY_S = 0.25
@@ -108,7 +109,7 @@ class Recorder:
                 self._end = self._end or "key"
             else:
                 self._go.set()
-        elif key == " " and isinstance(self.loop.driver, Follow):
+        elif key == " " and self._phase == "recording" and isinstance(self.loop.driver, Follow):
             self.loop.driver.paused = not self.loop.driver.paused
         elif key == "r" and self._phase == "recording":
             self._end = "again"
@@ -151,6 +152,9 @@ class Recorder:
                         self._episode(writer, max(writer.sealed, default=-1) + 1)
                 finally:
                     self._let_go()
+                    if self.keeper.trouble not in self.report.problem:
+                        told = [text for text in (self.report.problem, self.keeper.trouble) if text]
+                        self.report.problem = "; ".join(told)
         self.report.ended = self._stop or "done"
         self.report.faults += self.loop.faults
         return self.report
@@ -223,23 +227,28 @@ class Recorder:
                     self.tape.drain(episode)
                     self._tick()
                     end = self._ending(driver)
-                end_ns = time.monotonic_ns()
-                episode.clocks(end=(end_ns, time.time_ns()))
-                self.tape.cut(end_ns)
-                self._phase = "sealing"
                 if isinstance(driver, Follow):
                     self.keeper.hold()
-                time.sleep(LET_LAST_ARRIVE_S)
+                end_ns = time.monotonic_ns()
+                self.tape.cut(end_ns)
+                self._phase = "sealing"
+                episode.clocks(end=(end_ns, time.time_ns()))
+                time.sleep(max(LET_LAST_ARRIVE_S, 2 / self.settings.joints_hz))
                 self.tape.drain(episode)
                 self.tape.stop()
                 if end == "again" or (self.tape.rows == 0 and not any(self._frames_of(episode))):
                     discarded = episode
                     raise _Discarded
-                self._finish(episode, driver, index, end)
+                silent = self._silent_streams(episode)
+                if silent and end in WHOLE:
+                    end = self.report.problem = f"nothing_came: {', '.join(silent)}"
+                self._finish(episode, driver, index, end, end_ns)
         except _Discarded:
             assert discarded is not None
             discarded.discard()
             self._word(f"episode {index} is not kept" + ("" if end == "again" else ": it holds nothing"))
+            if end in WHOLE:  # or the next would be as empty, and the next
+                end = self.report.problem = "nothing_came: no reading and no frame in a whole episode"
         finally:
             self.tape.stop()
             self._phase = "waiting"
@@ -303,7 +312,8 @@ class Recorder:
         if driver.finished:
             return "motion"
         limit = self.settings.seconds
-        if limit is not None and not isinstance(driver, Follow) and time.monotonic() - self._began_s >= limit:
+        planned = isinstance(driver, Follow) and isinstance(driver.motion, Walk)  # as long as was asked for
+        if limit is not None and not planned and time.monotonic() - self._began_s >= limit:
             return "time"
         return None
 
@@ -321,7 +331,7 @@ class Recorder:
             return f"camera_lost: {', '.join(self._absent())}"
         if self.tape.full:
             return "disk_behind: the disk is too slow for the cameras"
-        free = free_bytes(self.to)
+        free = self._free()
         if free < SPACE_TO_GO_ON:
             return f"disk_low: {free / 1e6:.0f} MB are left"
         return None
@@ -329,13 +339,13 @@ class Recorder:
     def _absent(self) -> list[str]:
         return [camera.name for camera in self.cameras if camera.state != "running"]
 
-    def _finish(self, episode: EpisodeWriter, driver: Any, index: int, end: str) -> None:
+    def _finish(self, episode: EpisodeWriter, driver: Any, index: int, end: str, end_ns: int) -> None:
         if end not in WHOLE:
             episode.fault(ENDED_EARLY, "episode", f"ended by {end}", time.monotonic_ns())
         if isinstance(driver, Follow) and driver.knots:
+            reached = [(time_ns, knot) for time_ns, knot in driver.knots if time_ns <= end_ns]
             episode.knots(
-                np.array([time_ns for time_ns, _ in driver.knots]),
-                np.array([knot for _, knot in driver.knots]),
+                np.array([time_ns for time_ns, _ in reached]), np.array([knot for _, knot in reached])
             )
         notes = self.programme.notes(index)
         if notes:
@@ -347,7 +357,6 @@ class Recorder:
             return
         returns = self._stop != STOPPED and self._stops < 2 and self.keeper.unsafe() is None
         self._phase = "returning" if returns else "releasing"
-        self._show()
         self.keeper.let_go(return_first=returns, go_on=lambda: self._stops < 2 and self._ticked())
 
     # -- watching --------------------------------------------------------------------------------------------
@@ -403,7 +412,7 @@ class Recorder:
                 for camera in self.cameras
             ],
             faults=dict(self.loop.faults + self.report.faults),
-            free_bytes=free_bytes(self.to if self.to.exists() else self.to.parent),
+            free_bytes=self._free(),
             waiting_bytes=self.tape.waiting_bytes,
             keys=self._keys(),
         )
@@ -427,6 +436,17 @@ class Recorder:
             + (f", faults {faults}" if faults else "")
             + (f", ended by {end}" if end in WHOLE else f", cut short by {end}: it does not count")
         )
+
+    def _silent_streams(self, episode: EpisodeWriter) -> list[str]:
+        views = [view.name for view in self.info.views if episode.frame_count(view.name) == 0]
+        return ([] if self.tape.rows else ["joints"]) + views
+
+    def _free(self) -> int:
+        """Bytes left on the disk; one that does not answer has none."""
+        try:
+            return free_bytes(self.to)
+        except OSError:
+            return 0
 
     @staticmethod
     def _frames_of(episode: EpisodeWriter) -> list[int]:

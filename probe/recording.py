@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -11,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from hardware.arm import Arm
-from hardware.bus import ServoBus
+from hardware.bus import BusFault, ServoBus
 from hardware.calibration import load_calibration
 from hardware.cameras import Camera, CameraFacts
 from hardware.errors import InputError
@@ -92,7 +93,18 @@ def record_on_arm(
     InputError
         for what is missing, unplugged, held by somebody else or does not fit, before anything moves.
     """
-    say = word or (lambda text: None)
+    try:
+        return _record(session, view, word or (lambda text: None), by_key)
+    except BusFault as fault:
+        raise InputError("the arm's bus", str(fault), "check its cable and its power") from None
+
+
+def _record(
+    session: ArmSession,
+    view: Callable[[Snapshot], None] | None,
+    say: Callable[[str], None],
+    by_key: bool | None,
+) -> RecordReport:
     keys = Keys.available() if by_key is None else by_key
     _check(session, keys)
     with ExitStack() as open_things:
@@ -163,6 +175,11 @@ def _check(session: ArmSession, keys: bool) -> None:
         raise InputError("--episodes", f"{session.episodes} is no number of episodes", "use 1 or more")
     if session.seconds is not None and not 0.2 <= session.seconds <= 24 * 3600:
         raise InputError("--seconds", f"{session.seconds} is not between 0.2 and 86400")
+    if session.seed < 0:
+        raise InputError("--seed", f"{session.seed} is negative", "use 0 or more")
+    if session.motion == "teleop" and (session.leader_port is None) != (session.leader_calibration is None):
+        missing = "--leader-port" if session.leader_port is None else "--leader-calibration"
+        raise InputError(missing, "is missing", "a leader arm has a port and a calibration of its own")
     if not 1 <= session.joints_hz <= 500:
         raise InputError("--joints-hz", f"{session.joints_hz} is not between 1 and 500")
     if session.motion in ("observe", "teleop") and session.seconds is None and not keys:
@@ -267,9 +284,11 @@ def _programme(session: ArmSession, arm: Arm, plugged: _Plugged, clear: Any) -> 
     if session.motion == "walk":
         return Walks(arm.limits_rad, clear, seconds=session.seconds or WALK_SECONDS, seed=session.seed)
     assert session.replay is not None
-    return Replays(
+    replays = Replays(
         Recording.open(session.replay), session.replay_episode, arm.limits_rad, list(arm.joint_names)
     )
+    replays.check()
+    return replays
 
 
 def _walk_sentence(programme: Any) -> str:
@@ -364,8 +383,12 @@ def views_of(options: Sequence[str]) -> dict[str, str]:
             raise InputError(
                 "--view", f"{text!r} has no name", "write front=/dev/v4l/by-id/..., or wrist=URL"
             )
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.\-]{0,63}", name):
+            raise InputError("--view", f"{name!r} is no name of a view", "use letters, digits, _ . and -")
         if name in found:
             raise InputError("--view", f"the name {name!r} is given twice", "name each camera once")
+        if source and source in found.values():
+            raise InputError("--view", f"{source} is given twice", "one camera is one view")
         found[name] = source
     return found
 

@@ -11,6 +11,7 @@ import pytest
 from hardware.drivers import LONGEST_STEP_S, Follow, Hold, Teleop
 from hardware.safety import SafetyLimits
 from hardware.trajectories import Glide
+from sim.bus_faults import BusFaults
 from tests.lock_step import PATIENT, PERIOD_NS, LockStep, lock_step
 
 START = np.array([0.2, -0.6, 0.5, 0.6, 0.1, 0.4])
@@ -182,3 +183,39 @@ def test_whatever_a_driver_asks_for_no_joint_is_sent_faster_than_allowed(tmp_pat
         assert (steps[:10] <= 5.0 * PERIOD_NS / 1e9 + tick).all()
         assert steps.max() <= 5.0 * LONGEST_STEP_S + tick
         np.testing.assert_allclose(run.notes.targets[-1], there, atol=tick)
+
+
+def test_a_blind_arm_is_held_without_a_jump(tmp_path: Path) -> None:
+    with lock_step(tmp_path, SafetyLimits(blind_s=0.25)) as run:
+        powered(run)
+        there = START + np.array([1.0, 0, 0, 0, -1.0, 0])
+        run.drive(Follow(Glide(np.stack([START, there]), velocity_rad_s=3.0)), cycles=30)
+        sent = len(run.notes.targets)
+        run.bus.set_faults(BusFaults(lost=1.0))  # it hears, and is not heard
+        run.run(60)
+        assert run.loop.trip is not None and run.loop.trip.kind == "bus_silent"
+        steps = np.abs(np.diff(run.notes.targets[sent - 1 :], axis=0)).max()
+        assert steps < 0.05
+
+
+def test_a_bus_that_is_deaf_for_a_moment_makes_the_motion_wait(tmp_path: Path) -> None:
+    with lock_step(tmp_path, SafetyLimits(blind_s=1.0)) as run:
+        powered(run)
+        there = START + np.array([1.0, 0, 0, 0, -1.0, 0])
+        run.drive(Follow(Glide(np.stack([START, there]), velocity_rad_s=3.0)), cycles=30)
+        run.bus.hang()
+        run.run(20)
+        run.bus.hang(False)
+        run.run(150)
+        assert run.loop.trip is None
+        assert np.abs(np.diff(run.notes.targets, axis=0)).max() <= 3.0 * LONGEST_STEP_S + 0.01
+
+
+def test_after_a_trip_no_motion_can_be_begun(tmp_path: Path) -> None:
+    with lock_step(tmp_path) as run:
+        powered(run)
+        run.bus.servos[2].raise_flags("overload")
+        run.run(5)
+        assert run.loop.trip is not None
+        run.loop.drive(Follow(Glide(np.stack([START, RAISED]))))
+        assert isinstance(run.loop.driver, Hold)

@@ -18,7 +18,7 @@ from hardware.bus import ServoBus
 from hardware.cameras import Camera
 from hardware.checks import check_recording
 from hardware.motions import WalkSettings
-from hardware.programmes import Observe, Programme, Replays, Walks
+from hardware.programmes import Observe, Programme, Replays, Teleoperate, Walks
 from hardware.recorder import Recorder
 from hardware.safety import SafetyLimits
 from hardware.schema import Actions, Joint, RecordingInfo, View
@@ -56,7 +56,7 @@ class Bench:
             views=[View(name=c.name, width=64, height=48, fps=20, encoding="jpeg") for c in self.cameras],
             joints_hz=fields["joints_hz"],
             motion=programme.motion,
-            motion_settings=programme.settings,
+            motion_settings={"frame": "model", **programme.settings},
         )
         return Recorder(
             self.folder / to,
@@ -354,3 +354,98 @@ def test_an_arm_without_power_is_said_before_anything_is_written(tmp_path: Path)
         with pytest.raises(InputError, match="no good reading"):
             b.recorder(Observe(), seconds=1.0).run()
         assert not list((tmp_path / "r/episodes").iterdir())
+
+
+def in_phase(recorder: Recorder, phase: str) -> Callable[[], bool]:
+    return lambda: recorder._phase == phase
+
+
+@pytest.mark.parametrize("way", ["x", "SIGTERM twice"])
+def test_letting_go_on_the_way_back_ends_there(tmp_path: Path, way: str) -> None:
+    with bench(tmp_path, views=()) as b:
+        recorder = b.recorder(b.walks())
+
+        def act() -> None:
+            recorder.press(" ")  # pauses nothing now
+            for _ in range(1 if way == "x" else 2):
+                recorder.press("x") if way == "x" else recorder.stop("SIGTERM")
+
+        report = run_and(recorder, act, in_phase(recorder, "returning"))
+        assert report.sealed == [0] and b.torque() == [0] * 6
+
+
+@pytest.mark.parametrize("broken", ["disk", "watch", "word"])
+def test_nothing_that_breaks_meanwhile_leaves_the_arm_powered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str
+) -> None:
+    import hardware.recorder
+
+    def fail(*_: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    with bench(tmp_path, views=()) as b:
+        recorder = b.recorder(b.walks(seconds=30.0))
+
+        def act() -> None:
+            if broken == "disk":
+                monkeypatch.setattr(hardware.recorder, "free_bytes", fail)
+            elif broken == "watch":
+                recorder._watch = fail
+            else:
+                recorder.keeper._word = fail
+                recorder.stop("quit")
+
+        if broken == "disk":
+            assert run_and(recorder, act, recording(recorder)).problem.startswith("disk_low")
+        else:
+            with pytest.raises(OSError):
+                run_and(recorder, act, recording(recorder))
+        assert b.torque() == [0] * 6
+
+
+def test_a_leader_that_is_unplugged_or_silent_ends_teleoperation_and_the_arm_is_let_go_of(
+    tmp_path: Path,
+) -> None:
+    for act in ("unplug", "hang"):
+        folder = tmp_path / act
+        (folder / "leader").mkdir(parents=True)
+        with bench(folder, views=()) as b, bench(folder / "leader", views=()) as leader:
+            recorder = b.recorder(Teleoperate(leader.arm), seconds=60.0)
+            report = run_and(recorder, getattr(leader.bus, act), recording(recorder))
+            assert "leader" in report.problem and report.sealed == [0], report
+            assert b.torque() == [0] * 6
+            assert all(not servo.writes for servo in leader.bus.servos.values())
+
+
+def test_an_arm_that_cannot_be_powered_is_not_commanded(tmp_path: Path) -> None:
+    with bench(tmp_path, views=()) as b:
+        b.bus.arm.ticks[5] = 4080.0  # within the calibrated turn of the wrist, beyond the model's range
+        with pytest.raises(InputError, match="jump"):
+            b.recorder(b.walks()).run()
+        assert all(not servo.writes for servo in b.bus.servos.values()) and b.torque() == [0] * 6
+
+
+def test_a_bus_lost_on_the_way_back_is_a_problem_that_is_told(tmp_path: Path) -> None:
+    with bench(tmp_path, views=()) as b:
+        recorder = b.recorder(b.walks())
+        report = run_and(recorder, b.bus.unplug, in_phase(recorder, "returning"))
+        assert report.sealed == [0] and "still_powered" in report.problem
+
+
+def test_an_episode_in_which_a_view_gave_nothing_does_not_count(tmp_path: Path) -> None:
+    with bench(tmp_path) as b:
+        recorder = b.recorder(Observe(), episodes=2, seconds=0.6)
+        recorder.tape.frame = lambda view, frame, keep=recorder.tape.frame: (
+            view == "wrist" or keep(view, frame)
+        )
+        report = recorder.run()
+        assert report.problem == "nothing_came: wrist" and report.sealed == [0]
+    assert Recording.open(tmp_path / "r").episode(0).line.faults["ended_early"] == 1
+
+
+def test_a_recording_in_another_frame_is_not_replayed(tmp_path: Path) -> None:
+    from tests.recordings import make_recording
+
+    made = make_recording(tmp_path / "imported", episodes=1)
+    with pytest.raises(InputError, match="calibration's own zero"):
+        Replays(made, None, np.array([[-3.0, 3.0]] * 2), ["joint0", "joint1"])

@@ -1,4 +1,4 @@
-"""The recorder, killed again and again at any moment: what was sealed is whole, and at most a second is lost."""
+"""The recorder, killed at any moment: what was sealed is whole, and at most a second is lost."""
 
 from __future__ import annotations
 
