@@ -204,7 +204,16 @@ def test_a_foreign_episode_is_not_adopted(tmp_path: Path) -> None:
 def test_settings_that_differ_are_named(tmp_path: Path) -> None:
     recording = make_recording(tmp_path / "r", episodes=1, frames=4)
     changed = recording.info.model_copy(update={"motion_settings": {"episodes": 2}})
-    with pytest.raises(InputError, match=r"motion_settings\.episodes: None, now 2"):
+    with pytest.raises(InputError, match=r"\(motion_settings\.episodes: not there, now 2\)"):
+        RecordingWriter.resume(recording.folder, changed)
+    narrower = [view.model_copy(update={"width": 16}) for view in recording.info.views]
+    changed = recording.info.model_copy(update={"views": narrower})
+    with pytest.raises(
+        InputError, match=r"\(views\.front\.width: 32, now 16; views\.side\.width: 32, now 16\)"
+    ):
+        RecordingWriter.resume(recording.folder, changed)
+    changed = changed.model_copy(update={"motion": "observe", "motion_settings": {"frame": "model"}})
+    with pytest.raises(InputError, match=r"\(motion: demos, now observe\)"):  # the rest follows from it
         RecordingWriter.resume(recording.folder, changed)
 
 
