@@ -449,3 +449,13 @@ def test_a_recording_in_another_frame_is_not_replayed(tmp_path: Path) -> None:
     made = make_recording(tmp_path / "imported", episodes=1)
     with pytest.raises(InputError, match="calibration's own zero"):
         Replays(made, None, np.array([[-3.0, 3.0]] * 2), ["joint0", "joint1"])
+
+
+def test_a_signal_amid_the_sealing_of_an_episode_changes_nothing_about_it(tmp_path: Path) -> None:
+    with bench(tmp_path, views=("front",)) as b:
+        recorder = b.recorder(Observe(), episodes=3, seconds=0.6)
+        report = run_and(recorder, lambda: recorder.stop("SIGTERM"), in_phase(recorder, "sealing"))
+        assert report.ended == "SIGTERM" and report.sealed == [0]
+    episode = Recording.open(tmp_path / "r").episode(0)
+    episode.verify()
+    assert "ended_early" not in episode.line.faults and episode.line.seconds > 0.5
