@@ -41,9 +41,8 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from hardware.errors import InputError
+from hardware.servo_table import RADIANS_PER_TICK, TICKS_PER_TURN
 
-TICKS_PER_TURN = 4096
-RADIANS_PER_TICK = 2 * np.pi / TICKS_PER_TURN
 MAX_HOMING_OFFSET = 2047  # the Homing_Offset register: sign and 11 bits
 MAX_CALIBRATION_BYTES = 1 << 20
 

@@ -93,11 +93,8 @@ class Follow:
         while len(self.knots) < len(times) and times[len(self.knots)] <= self.time_s:
             due = times[len(self.knots)]
             share = 1.0 if self.time_s == before_s else (due - before_s) / (self.time_s - before_s)
-            self.knots.append((before_ns + round(share * (now_ns - before_ns)), self._knot()))
-
-    def _knot(self) -> np.ndarray:
-        assert isinstance(self.motion, Walk)
-        return self.motion.plan.knots[len(self.knots)]
+            knot = self.motion.plan.knots[len(self.knots)]
+            self.knots.append((before_ns + round(share * (now_ns - before_ns)), knot))
 
 
 class Teleop:

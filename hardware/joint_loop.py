@@ -18,7 +18,7 @@ from hardware.safety import Guard, Trip
 
 SHARE_FOR_READING = 0.8  # of the period; retries end there, so that a bad cycle never eats the next
 ASK_WHO_IS_SILENT_S = 1.0
-LEADER_SILENT_S = 3.0
+LEADER_GONE_S = 3.0
 
 
 class Clock(Protocol):
@@ -56,12 +56,12 @@ class JointLoop:
 
     Each cycle confirms and hands on the sample of the cycle before (a block counts once the line stayed
     silent behind it), reads the next, asks the driver where to go, sends that and checks the limits. A
-    failed read is a fault and leaves no sample. When a limit is passed the arm is held
-    where it is and `trip` says why; who runs the loop decides what then.
+    failed read is a fault and leaves no sample. When a limit is passed the arm is held where it is and `trip`
+    says why; who runs the loop decides what then.
 
     Parameters
     ----------
-    arm : the arm; only this thread touches it while the loop runs, unless in `pausing`.
+    arm : the arm; only this thread touches it while the loop runs, unless in `between_cycles`.
     hz : cycles a second.
     sink : takes samples, targets and faults.
     guard : limits of a moving arm; None for one that is not commanded.
@@ -123,10 +123,6 @@ class JointLoop:
                 self._target = None
             if self.guard is not None:
                 self.guard.start(self.clock.now_ns())
-
-    def clear(self) -> None:
-        """Forget a trip that was dealt with."""
-        self.trip = None
 
     @property
     def driver(self) -> Driver:
@@ -227,7 +223,7 @@ class JointLoop:
         except BusLost as error:  # the leader's; the arm's own bus is well
             self._trip(Trip("leader_lost", "", str(error)), now_ns)
             return
-        if isinstance(driver, Teleop) and driver.silent_s > LEADER_SILENT_S and self.trip is None:
+        if isinstance(driver, Teleop) and driver.silent_s > LEADER_GONE_S and self.trip is None:
             self._trip(Trip("leader_silent", "", "the leader arm does not answer"), now_ns)
             return
         if target is None:

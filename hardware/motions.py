@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 import numpy as np
 
@@ -72,6 +72,12 @@ class WalkSettings:
         _demand(0 <= self.margin_rad < 1, "margin_rad", self.margin_rad, "at least 0 and less than 1")
         _demand(0 <= self.path_points <= 100, "path_points", self.path_points, "0 to 100")
         _demand(self.max_redraws >= 1, "max_redraws", self.max_redraws, "at least 1")
+
+    def describe(self) -> dict[str, object]:
+        """The settings as plain values, for recording.yaml."""
+        return {
+            name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()
+        }
 
 
 def _demand(holds: bool, name: str, value: object, allowed: str) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -16,15 +17,14 @@ from hardware.errors import InputError
 from hardware.motions import WalkPlan, WalkSettings, walk_knots
 from hardware.recording import Recording
 from hardware.so101 import WALK_CENTRE_RAD
-from hardware.trajectories import Replay, Walk
+from hardware.trajectories import WALK_SECONDS, Replay, Walk
 
-WALK_SECONDS = 30.0
 LEADER_TRIES = 20
 PATH_POINTS = 12  # asked about between two knots: a few degrees apart
 
 
-class Programme(Protocol):
-    """One motion of `jointprobe record`.
+class Programme(ABC):
+    """One motion of `jointprobe record`; what most of them do not need does nothing.
 
     Attributes
     ----------
@@ -39,42 +39,36 @@ class Programme(Protocol):
     by_hand: bool
 
     @property
-    def settings(self) -> dict[str, Any]: ...
+    def settings(self) -> dict[str, Any]:
+        return {}
 
     def start(self, index: int) -> np.ndarray | None:
         """Where the arm must stand before episode `index`, rad [J]; None: anywhere."""
+        return None
 
+    @abstractmethod
     def driver(self, index: int, here: np.ndarray) -> Driver:
         """What drives episode `index`; `here` is where the arm was last sent, rad [J]."""
 
     def notes(self, index: int) -> dict[str, Any]:
         """What to keep with episode `index` beside its streams."""
+        return {}
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Let go of what it holds itself."""
+        return None
 
 
-class Observe:
+class Observe(Programme):
     """The arm is moved by hand and only ever read: no register is written, no torque touched."""
 
     motion, moves, by_hand = "observe", False, True
 
-    def __init__(self) -> None:
-        self.settings: dict[str, Any] = {}
-
-    def start(self, index: int) -> None:
-        return None
-
     def driver(self, index: int, here: np.ndarray) -> Driver:
         return Watch()
 
-    def notes(self, index: int) -> dict[str, Any]:
-        return {}
 
-    def close(self) -> None:
-        return None
-
-
-class Teleoperate:
+class Teleoperate(Programme):
     """The arm follows a leader arm on a second bus, which is only ever read."""
 
     motion, moves, by_hand = "teleop", True, True
@@ -82,8 +76,11 @@ class Teleoperate:
     def __init__(self, leader: Arm, velocity_rad_s: float = 4.0) -> None:
         self.leader = leader
         self.velocity_rad_s = velocity_rad_s
-        self.settings = {"velocity_rad_s": velocity_rad_s, "leader": leader.calibration.describe()}
         self._driver: Teleop | None = None
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return {"velocity_rad_s": self.velocity_rad_s, "leader": self.leader.calibration.describe()}
 
     def start(self, index: int) -> np.ndarray | None:
         """Where the leader is before the first episode; after that the follower is there already."""
@@ -93,9 +90,6 @@ class Teleoperate:
         if self._driver is None:  # between episodes the follower goes on following
             self._driver = Teleop(self.leader, here, self.velocity_rad_s)
         return self._driver
-
-    def notes(self, index: int) -> dict[str, Any]:
-        return {}
 
     def close(self) -> None:
         self.leader.close()
@@ -116,7 +110,7 @@ class Teleoperate:
         )
 
 
-class Walks:
+class Walks(Programme):
     """The isotropic random walk; episode i depends on the seed and i alone.
 
     Parameters
@@ -144,12 +138,13 @@ class Walks:
 
     @property
     def settings(self) -> dict[str, Any]:
-        asked = {
-            name: list(value) if isinstance(value, tuple) else value
-            for name, value in dataclasses.asdict(self.walk).items()
-        }
         sigma = self.walk.sigma_fraction * (self.limits[:, 1] - self.limits[:, 0]) / 2
-        return {"seed": self.seed, "seconds": self.seconds, **asked, "sigma_rad": np.round(sigma, 9).tolist()}
+        return {
+            "seed": self.seed,
+            "seconds": self.seconds,
+            **self.walk.describe(),
+            "sigma_rad": np.round(sigma, 9).tolist(),
+        }
 
     def plan(self, index: int) -> WalkPlan:
         """The knots of episode `index`."""
@@ -176,11 +171,8 @@ class Walks:
             ],
         }
 
-    def close(self) -> None:
-        return None
 
-
-class Replays:
+class Replays(Programme):
     """Sends an episode's targets again: episode i those of the source's i-th, or all those of one."""
 
     motion, moves, by_hand = "replay", True, False
@@ -205,9 +197,12 @@ class Replays:
                 "replay what this recorder or the simulation recorded",
             )
         self.source, self.episode, self.limits = source, episode, limits
-        self.settings = {
-            "source_manifest_sha256": source.manifest_sha256,
-            "source_episode": "the same number" if episode is None else episode,
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return {
+            "source_manifest_sha256": self.source.manifest_sha256,
+            "source_episode": "the same number" if self.episode is None else self.episode,
         }
 
     def motion_of(self, index: int) -> Replay:
@@ -242,9 +237,3 @@ class Replays:
 
     def driver(self, index: int, here: np.ndarray) -> Driver:
         return Follow(self.motion_of(index))
-
-    def notes(self, index: int) -> dict[str, Any]:
-        return {}
-
-    def close(self) -> None:
-        return None

@@ -14,7 +14,8 @@ from hardware.errors import InputError
 EPISODE_SCHEMA = "jointprobe-episode/1"
 MAX_YAML_BYTES = 1 << 20
 
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.\-]{0,63}$")]
+NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.\-]{0,63}$"
+Name = Annotated[str, Field(pattern=NAME_PATTERN)]
 Unit = Literal["rad", "percent", "source"]
 
 

@@ -10,11 +10,11 @@ import numpy as np
 
 from hardware.arm import JointSample
 from hardware.cameras import Frame
+from hardware.episode import JOINT_QUANTITIES
 from hardware.episode_writer import EpisodeWriter
 
 MAX_WAITING_BYTES = 512 << 20
 SAMPLE_BYTES = 512  # of a joint sample as it waits, roughly
-QUANTITIES = ("velocity", "load", "current", "temperature", "voltage")
 
 
 class Tape:
@@ -90,7 +90,9 @@ class Tape:
             self.waiting_bytes = 0
         samples = [item for what, item in taken if what == "joints"]
         if samples:
-            quantities = {name: np.array([getattr(one, name) for one in samples]) for name in QUANTITIES}
+            quantities = {
+                name: np.array([getattr(one, name) for one in samples]) for name in JOINT_QUANTITIES
+            }
             episode.joints(
                 np.array([one.time_ns for one in samples]),
                 np.array([one.position for one in samples]),

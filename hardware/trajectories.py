@@ -11,6 +11,7 @@ from hardware.episode import ActionLog
 from hardware.errors import InputError
 from hardware.motions import PEAK_OF_MINIMUM_JERK, WalkPlan, blend, minimum_jerk
 
+WALK_SECONDS = 30.0  # of one episode, where nobody says
 HOLD_AFTER_WALK_S = 0.2  # so that a frame follows the last knot
 
 

@@ -18,15 +18,16 @@ from hardware.cameras import Camera, CameraFacts
 from hardware.errors import InputError
 from hardware.keys import Keys
 from hardware.preflight import preflight, require
-from hardware.programmes import WALK_SECONDS, Observe, Programme, Replays, Teleoperate, Walks
+from hardware.programmes import Observe, Programme, Replays, Teleoperate, Walks
 from hardware.recorder import Recorder
 from hardware.recording import Recording, host_facts, read_info, software_versions
 from hardware.recovery import recover, unfinished
 from hardware.safety import CLEARANCE_M, TOUCHING, SafetyLimits
-from hardware.schema import RecordingInfo, parse_model
+from hardware.schema import NAME_PATTERN, RecordingInfo, parse_model
 from hardware.serial_port import serial_ports
 from hardware.session import RecorderSettings, RecordReport
 from hardware.snapshot import Snapshot
+from hardware.trajectories import WALK_SECONDS
 
 ArmMotion = Literal["observe", "teleop", "walk", "replay"]
 Robot = Literal["so101", "twin"]
@@ -383,7 +384,7 @@ def views_of(options: Sequence[str]) -> dict[str, str]:
             raise InputError(
                 "--view", f"{text!r} has no name", "write front=/dev/v4l/by-id/..., or wrist=URL"
             )
-        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.\-]{0,63}", name):
+        if not re.fullmatch(NAME_PATTERN, name):
             raise InputError("--view", f"{name!r} is no name of a view", "use letters, digits, _ . and -")
         if name in found:
             raise InputError("--view", f"the name {name!r} is given twice", "name each camera once")

@@ -24,17 +24,16 @@ from hardware.errors import InputError
 from hardware.motions import WalkSettings, knot_correlation, walk_knots
 from hardware.recording import Progress, Recording, RecordingWriter, host_facts, software_versions
 from hardware.schema import RecordingInfo, parse_model
+from hardware.servo_table import RADIANS_PER_TICK
 from hardware.so101 import WALK_CENTRE_RAD
-from hardware.trajectories import Motion, Walk
+from hardware.trajectories import WALK_SECONDS, Motion, Walk
 from sim.demonstrations import Demonstration
 from sim.so101 import SimArm
 from sim.so101_model import build_mjcf
 
 MotionName = Literal["demos", "walk"]
 ACTIONS_HZ = 50.0
-WALK_SECONDS = 30.0
-ENCODER_TICK_RAD = 2 * np.pi / 4096
-ENCODER_NOISE_RAD = ENCODER_TICK_RAD / 2
+ENCODER_NOISE_RAD = RADIANS_PER_TICK / 2
 LOAD_STEP = 0.001
 
 
@@ -153,10 +152,7 @@ def _plan_walks(
         rejected.update(plan.rejected)
     kept = sum(len(plan.knots) for plan in plans)
     facts = {
-        **{
-            name: list(value) if isinstance(value, tuple) else value
-            for name, value in dataclasses.asdict(settings).items()
-        },
+        **settings.describe(),
         "sigma_rad": [round(float(value), 9) for value in plans[0].sigma],
         "knots": kept,
         "rejected": dict(sorted(rejected.items())),
@@ -190,7 +186,7 @@ def _describe(
         "actions_hz": ACTIONS_HZ,
         "target_glide_s": 1 / ACTIONS_HZ,
         "timestep_s": arm.timestep_s,
-        "encoder_tick_rad": float(ENCODER_TICK_RAD),
+        "encoder_tick_rad": float(RADIANS_PER_TICK),
         "encoder_noise_rad": float(ENCODER_NOISE_RAD),
     }
     text = build_mjcf().encode() if mjcf is None else Path(mjcf).read_bytes()
@@ -294,8 +290,8 @@ def _stream(
     position, velocity, load = (np.array([row[column] for row in read]) for column in (1, 2, 3))
     episode.joints(
         np.array([row[0] for row in read]),
-        _encoded(position + chance["sensors"].normal(0, ENCODER_NOISE_RAD, position.shape), ENCODER_TICK_RAD),
-        velocity=_encoded(velocity, ENCODER_TICK_RAD),
+        _encoded(position + chance["sensors"].normal(0, ENCODER_NOISE_RAD, position.shape), RADIANS_PER_TICK),
+        velocity=_encoded(velocity, RADIANS_PER_TICK),
         load=_encoded(load, LOAD_STEP),
     )
     return step * arm.timestep_s

@@ -10,7 +10,8 @@ import pytest
 from hardware.errors import InputError
 from hardware.motions import WalkSettings
 from hardware.recording import Recording
-from sim.record import ACTIONS_HZ, ENCODER_NOISE_RAD, ENCODER_TICK_RAD, record_simulated
+from hardware.servo_table import RADIANS_PER_TICK
+from sim.record import ACTIONS_HZ, ENCODER_NOISE_RAD, record_simulated
 from sim.so101 import SimArm
 from sim.so101_model import build_mjcf
 
@@ -78,10 +79,10 @@ def test_each_stream_has_its_own_rate_and_clock(walk: Recording) -> None:
 
 def test_positions_have_the_encoders_resolution_and_noise(walk: Recording) -> None:
     joints = walk.episode(0).joints()
-    ticks = joints.position / ENCODER_TICK_RAD
+    ticks = joints.position / RADIANS_PER_TICK
     np.testing.assert_allclose(ticks, np.round(ticks), atol=1e-6)
     resting = joints.position[-15:-2]  # the last knot is held
-    assert np.ptp(resting, axis=0).max() <= 8 * ENCODER_NOISE_RAD + ENCODER_TICK_RAD
+    assert np.ptp(resting, axis=0).max() <= 8 * ENCODER_NOISE_RAD + RADIANS_PER_TICK
     moved = (joints.position[6:] - joints.position[:-6]) / 0.06  # long enough that the noise is small
     assert np.corrcoef(moved.ravel(), joints.velocity[3:-3].ravel())[0, 1] > 0.99
 
