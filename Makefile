@@ -22,7 +22,7 @@ test: $(STAMP)  ## the whole suite without the slow tests; ARGS="tests/probe -x"
 	@$(PYTHON_BIN) -m pytest -m "not slow" $(ARGS)
 
 test-slow: $(STAMP)  ## the slow tests alone
-	@$(PYTHON_BIN) -m pytest -m slow $(ARGS) || [ $$? -eq 5 ]  # 5: there is none
+	@$(PYTHON_BIN) -m pytest -m slow -o timeout=1800 $(ARGS) || [ $$? -eq 5 ]  # 5: there is none
 
 lint: $(STAMP)  ## format, lint, types, and who may import whom
 	@.venv/bin/ruff format --check .

@@ -6,9 +6,9 @@ question. (The vendor's SDK takes it for that, for ever after: each reading is t
 Here it cannot:
 
 - Every reply is checked: header, id, length, checksum, and each servo in its turn.
-- Consecutive reads differ in what they ask for (a block starts at register 56 or 55), and no read asks in a
-  way in which a failed one of the last two seconds did, see `hardware/read_tags.py`: a late reply shows
-  itself by its length.
+- Consecutive reads ask for other numbers of bytes (a block starts at register 56 or 55), and none asks for
+  as many as one that failed in the last half second, see `hardware/read_lengths.py`: a late reply shows
+  itself by its length. Where every length has failed, nothing is asked until one is free.
 - After a failed transaction nothing is sent until the line has been silent for `silence_s`; what comes
   meanwhile is thrown away and counted.
 - A late reply that still fitted would push the true one behind the end, where no byte may come: `confirm`
@@ -29,7 +29,7 @@ from typing import NoReturn, TypeVar
 from hardware import servo_protocol as protocol
 from hardware.bus_faults import BUS_FAULT_KINDS, BusFault, BusLost
 from hardware.errors import InputError
-from hardware.read_tags import ReadTags, Tag
+from hardware.read_lengths import ReadLengths
 from hardware.serial_port import SerialPort, serial_ports
 from hardware.servo_replies import BLOCK_SIZE, BlockRead, diagnosis, parse_block, sound
 from hardware.servo_table import BLOCK_LAST, FIRST_RAM_ADDRESS, REGISTERS, Register
@@ -38,7 +38,7 @@ __all__ = ["BUS_FAULT_KINDS", "BlockRead", "BusFault", "BusLost", "ServoBus", "s
 
 PATIENT_MARGIN_S = 0.05  # where there is no deadline: the machine may be busy, and nobody is in a hurry
 NOISE_S = 0.02  # how much longer than `silence_s` silence is waited for where there is no deadline
-_ACKNOWLEDGEMENT = Tag(0)
+_ACKNOWLEDGEMENT = 0  # bytes of its params
 
 T = TypeVar("T")
 
@@ -81,8 +81,8 @@ class ServoBus:
         self.return_delay_s = 0.0
         self.faults: Counter[str] = Counter()
         self.discarded = 0
-        self._tags = ReadTags()
-        self._tag = _ACKNOWLEDGEMENT  # of the last transaction
+        self._lengths = ReadLengths()
+        self._length = _ACKNOWLEDGEMENT  # of the last transaction
         self._quarantined = True  # nobody knows what a program before us has asked
         self._heard_ns = time.monotonic_ns()  # until when the line was not silent
         self._doubtful = False
@@ -211,19 +211,19 @@ class ServoBus:
     # -- one transaction ---------------------------------------------------------------------------------
 
     def _block(self, ids: tuple[int, ...], deadline_ns: int | None) -> BlockRead:
-        tag = self._tags.next(BLOCK_SIZE, BLOCK_LAST + 1 - FIRST_RAM_ADDRESS, len(ids))
-        order = ids[tag.turn :] + ids[: tag.turn]
-        packet = protocol.sync_read(order, BLOCK_LAST + 1 - tag.size, tag.size)
-        data, start_ns, end_ns = self._exchange(packet, order, tag, deadline_ns)
-        return parse_block(data, tag.size, tag.turn, start_ns, end_ns)
+        length, free_ns = self._lengths.next(BLOCK_SIZE, BLOCK_LAST + 1 - FIRST_RAM_ADDRESS)
+        packet = protocol.sync_read(ids, BLOCK_LAST + 1 - length, length)
+        data, start_ns, end_ns = self._exchange(packet, ids, length, deadline_ns, free_ns)
+        return parse_block(data, length, start_ns, end_ns)
 
     def _bytes(self, servo_id: int, address: int, size: int) -> tuple[int, bytes]:
         """`size` bytes from `address` and some of their neighbours; the first one's address comes along."""
         ram = address >= FIRST_RAM_ADDRESS
         first, last = (FIRST_RAM_ADDRESS, BLOCK_LAST) if ram else (0, FIRST_RAM_ADDRESS - 1)
-        tag = self._tags.next(size, last + 1 - first, 1)
-        start = min(address, last + 1 - tag.size)
-        data, _, _ = self._exchange(protocol.read(servo_id, start, tag.size), (servo_id,), tag, None)
+        length, free_ns = self._lengths.next(size, last + 1 - first)
+        start = min(address, last + 1 - length)
+        packet = protocol.read(servo_id, start, length)
+        data, _, _ = self._exchange(packet, (servo_id,), length, None, free_ns)
         return start, data[5:-1]
 
     def _acknowledged(self, servo_id: int, packet: bytes) -> int:
@@ -231,18 +231,23 @@ class ServoBus:
         return data[4]
 
     def _exchange(
-        self, packet: bytes, ids: tuple[int, ...], tag: Tag, deadline_ns: int | None
+        self,
+        packet: bytes,
+        ids: tuple[int, ...],
+        length: int,
+        deadline_ns: int | None,
+        not_before_ns: int = 0,
     ) -> tuple[bytes, int, int]:
-        """Send `packet`; return the sound replies of `ids`, and the times before sending and after the last
-        byte.
+        """Send `packet` when its time has come; return the sound replies of `ids`, and the times before
+        sending and after the last byte.
         """
-        wanted = len(ids) * (protocol.STATUS_OVERHEAD + tag.size)
+        wanted = len(ids) * (protocol.STATUS_OVERHEAD + length)
         wire_s = protocol.wire_time_s(len(self._unanswered) + len(packet) + wanted, self.baudrate)
         need_ns = round((wire_s + len(ids) * self.return_delay_s) * 1e9)
-        self._await_silence(deadline_ns, need_ns)
-        self._tag = tag
-        if tag.size:
-            self._tags.used(tag)
+        self._await_silence(deadline_ns, need_ns, not_before_ns)
+        self._length = length
+        if length:
+            self._lengths.used(length)
         start_ns = time.monotonic_ns()
         if deadline_ns is None:
             until_ns = start_ns + need_ns + round(max(self.margin_s, PATIENT_MARGIN_S) * 1e9)
@@ -254,10 +259,10 @@ class ServoBus:
             if sent and data and data[: len(sent)] == sent[: len(data)]:
                 data = self._without_echo(data, sent, until_ns)
         end_ns = time.monotonic_ns()
-        if not sound(data, ids, tag.size):
+        if not sound(data, ids, length):
             # An answer is still on its way until its time on the wire is over.
             self._heard_ns = max(end_ns if data else 0, start_ns + need_ns)
-            self._fail(data, ids, tag)
+            self._fail(data, ids, length)
         self._heard_ns = end_ns
         self._unanswered = b""
         return data, start_ns, end_ns
@@ -277,12 +282,12 @@ class ServoBus:
         self.faults["echo"] += 1
         return whole[len(sent) :]
 
-    def _fail(self, data: bytes, ids: tuple[int, ...], tag: Tag) -> NoReturn:
-        kind, silent, message = diagnosis(data, ids, tag.size)
+    def _fail(self, data: bytes, ids: tuple[int, ...], length: int) -> NoReturn:
+        kind, silent, message = diagnosis(data, ids, length)
         self.discarded += len(data)
         self._quarantined = True
         self._unanswered = b""
-        self._tags.suspect(tag)
+        self._lengths.failed(length)
         raise self._counted(BusFault(kind, silent, message))
 
     def _counted(self, fault: BusFault) -> BusFault:
@@ -324,11 +329,12 @@ class ServoBus:
         if not self._quarantined:
             self.faults["late"] += 1
             self._quarantined = True
-            self._tags.suspect(self._tag)
+            self._lengths.failed(self._length)
         self._doubtful = True
 
-    def _await_silence(self, deadline_ns: int | None, need_ns: int = 0) -> None:
-        """Take what lies in the input; after a failure wait until nothing has come for `silence_s`.
+    def _await_silence(self, deadline_ns: int | None, need_ns: int = 0, not_before_ns: int = 0) -> None:
+        """Take what lies in the input, and go on doing so until `not_before_ns`; after a failure also until
+        nothing has come for `silence_s`.
 
         BusFault `busy` where that leaves less than `need_ns` before the deadline.
         """
@@ -339,21 +345,23 @@ class ServoBus:
         if now_ns > self._echo_until_ns:
             self._unanswered = b""
         patience_ns = round((self.silence_s + NOISE_S) * 1e9)
-        end_ns = now_ns + patience_ns if deadline_ns is None else deadline_ns - need_ns
-        while self._quarantined:
-            silent_at_ns = self._heard_ns + round(self.silence_s * 1e9)
-            if max(silent_at_ns, now_ns) > end_ns:
+        end_ns = max(now_ns, not_before_ns) + patience_ns if deadline_ns is None else deadline_ns - need_ns
+        while True:
+            silent_ns = self._heard_ns + round(self.silence_s * 1e9) if self._quarantined else 0
+            if not_before_ns > max(end_ns, silent_ns):
+                raise BusFault("busy", (), "each way to ask has failed just now, and late answers may come")
+            if silent_ns > end_ns:
                 raise BusFault("busy", (), "the line did not fall silent in time")
-            if now_ns >= silent_at_ns:
+            if now_ns > end_ns:
+                raise BusFault("busy", (), "no time was left to ask the servos")
+            ready_ns = max(silent_ns, not_before_ns)
+            if now_ns >= ready_ns:
                 self._quarantined = False
-                break
-            stray = self._port.receive_some(4096, silent_at_ns)
-            now_ns = time.monotonic_ns()
+                return
+            stray = self._port.receive_some(4096, ready_ns)
             if stray:
-                self.discarded += len(stray)
-                self._heard_ns = now_ns
-        if now_ns > end_ns:
-            raise BusFault("busy", (), "no time was left to ask the servos")
+                self._take_stray(stray)
+            now_ns = time.monotonic_ns()
 
 
 def _writable(name: str) -> Register:

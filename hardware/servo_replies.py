@@ -58,19 +58,14 @@ def sound(data: bytes, ids: Sequence[int], size: int) -> bool:
     return True
 
 
-def parse_block(data: bytes, size: int, turn: int, start_ns: int, end_ns: int) -> BlockRead:
-    """The block of each reply in `data`, sound replies of `size` params, of which the last are the block.
-
-    `turn` says how many servos of the order wanted answered at the end instead of at the beginning.
-    """
+def parse_block(data: bytes, size: int, start_ns: int, end_ns: int) -> BlockRead:
+    """The block of each reply in `data`, sound replies of `size` params, of which the last are the block."""
     replies = len(data) // (STATUS_OVERHEAD + size)
     numbers = list(_layout(replies, size).unpack(data))
     for place, sign_bit in _signed_places(replies):
         if numbers[place] >> sign_bit:
             numbers[place] = signed(numbers[place], sign_bit)
     table = np.array(numbers, np.int64).reshape(replies, len(_COLUMNS)).T
-    if turn:
-        table = np.roll(table, turn, axis=1)
     error, position, velocity, load, voltage, temperature, status, moving, current = table
     return BlockRead(
         (start_ns + end_ns) // 2,

@@ -9,7 +9,6 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,7 @@ from pty_servos import PtyServos, late, nothing, sound
 from hardware import InputError
 from hardware import servo_protocol as protocol
 from hardware.bus import BUS_FAULT_KINDS, BusFault, BusLost, ServoBus, serial_ports
-from hardware.read_tags import ReadTags, Tag
+from hardware.read_lengths import OUTSTANDING_NS, ReadLengths
 from hardware.servo_table import REGISTERS
 
 IDS = (1, 2, 3, 4, 5, 6)
@@ -246,57 +245,87 @@ def test_whatever_comes_late_no_value_is_stale(servos: PtyServos, seed: int) -> 
         assert sum(bus.faults.values()) > 20
 
 
-def test_tags_of_reads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hardware.read_tags.SUSPECT_NS", 10**12)
-    tags = ReadTags()
-    seen = []
-    for _ in range(102):  # everything fails
-        tag = tags.next(15, 31, 6)
-        tags.used(tag)
-        tags.suspect(tag)
-        seen.append(tag)
-    assert seen[:17] == [Tag(size) for size in range(15, 32)]
-    assert len(set(seen)) == 102
-    assert all(one.size != other.size for one, other in pairwise(seen))
-    assert tags.next(15, 31, 6) == seen[0]  # the failure that is longest ago
-
-
-def test_a_tag_is_free_again_when_its_replies_can_no_longer_come(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lengths_of_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [10**12]
-    monkeypatch.setattr("hardware.read_tags.time.monotonic_ns", lambda: now[0])
-    tags = ReadTags()
-    tags.suspect(Tag(15))
-    sizes = []
+    monkeypatch.setattr("hardware.read_lengths.time.monotonic_ns", lambda: now[0])
+    lengths = ReadLengths()
+    seen = []
+    for _ in range(17):  # everything fails
+        length, free_ns = lengths.next(15, 31)
+        assert free_ns <= now[0]
+        lengths.used(length)
+        lengths.failed(length)
+        seen.append(length)
+        now[0] += 1_000_000
+    assert seen == list(range(15, 32))
+    # None is free until the failure that is longest ago is half a second old.
+    assert lengths.next(15, 31) == (15, 10**12 + OUTSTANDING_NS)
+
+
+def test_a_length_is_avoided_for_longer_than_it_is_forbidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [10**12]
+    monkeypatch.setattr("hardware.read_lengths.time.monotonic_ns", lambda: now[0])
+    lengths = ReadLengths()
+    lengths.failed(15)
+    seen = []
     for _ in range(4):
-        tags.used(tag := tags.next(15, 31, 6))
-        sizes.append(tag.size)
-    assert sizes == [16, 17, 16, 17]
-    now[0] += 2_000_000_001
-    assert tags.next(15, 31, 6) == Tag(15)
+        length, free_ns = lengths.next(15, 31)
+        lengths.used(length)
+        seen.append(length)
+        assert free_ns == 0
+    assert seen == [16, 17, 16, 17]
+    now[0] += 2_000_000_000
+    assert lengths.next(15, 31) == (15, 0)
+    assert ReadLengths().next(40, 40) == (40, 0)  # no room for another length
 
 
-def test_a_single_servos_read_avoids_the_length_of_any_turn() -> None:
-    tags = ReadTags()
-    tags.suspect(Tag(2, turn=3))
-    assert tags.next(2, 31, 1) == Tag(3)
-    for size in range(3, 19):
-        tags.suspect(Tag(size))
-    tags.suspect(Tag(2, turn=4))  # the last to fail
-    assert tags.next(2, 31, 1) == Tag(3)
-    assert ReadTags().next(40, 40, 1) == Tag(40)  # no room for another length
-
-
-def test_the_turn_of_the_servos_does_not_show_in_the_values(
-    servos: PtyServos, bus: ServoBus, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("hardware.read_tags.SUSPECT_NS", 10**12)  # however slow this machine is
+def test_a_withheld_answer_never_fits_where_the_same_servos_own_is_missing(servos: PtyServos) -> None:
+    """The worst line there is: every other time servo 2's reply is missing, and what it should have answered
+    earlier, if it has the right length, comes in its stead, in its place.
+    """
     count_up(servos)
-    for size in range(15, 32):
-        for turn in range(3):
-            bus._tags.suspect(Tag(size, turn))
-    block = bus.read_block(IDS)
-    assert tuple(servos.instructions[-1][2][2:]) == (4, 5, 6, 1, 2, 3)
-    assert block.position.tolist() == truth(servos)
+    rng = random.Random(3)
+    withheld: dict[int, tuple[int, bytes]] = {}  # by length: since when, and what
+    foisted = []
+
+    def spite(packet: bytes, replies: list[bytes]) -> list[tuple[float, bytes]]:
+        if packet[4] == protocol.SYNC_READ and rng.random() < 0.5:
+            place = packet[7:-1].index(2)  # servo 2 in this request
+            own, now_ns = replies[place], time.monotonic_ns()
+            since_ns, stale = withheld.get(len(own), (0, b""))
+            withheld[len(own)] = now_ns, own
+            foisted.append(stale if now_ns - since_ns < OUTSTANDING_NS else b"")
+            replies[place] = foisted[-1]
+        return sound(packet, [reply for reply in replies if reply])
+
+    servos.always = spite
+    accepted = 0
+    with ServoBus(servos.port, margin_s=0.004) as bus:
+        end = time.monotonic() + 3 * OUTSTANDING_NS / 1e9
+        while time.monotonic() < end:
+            try:
+                block = bus.read_block(IDS, time.monotonic_ns() + 20_000_000)
+            except BusFault:
+                time.sleep(0.001)
+                continue
+            expected = truth(servos)
+            if bus.confirm():
+                assert block.position.tolist() == expected
+                accepted += 1
+        assert bus.faults["busy"]  # it ran out of lengths, and waited
+    assert accepted > 17 and len(foisted) > 17
+
+
+def test_where_nobody_is_in_a_hurry_a_free_length_is_waited_for(servos: PtyServos, bus: ServoBus) -> None:
+    for length in range(15, 32):
+        bus._lengths.failed(length)
+    count_up(servos)
+    started = time.monotonic()
+    with pytest.raises(BusFault, match="late answers may come") as caught:
+        bus.read_block(IDS, time.monotonic_ns() + 100_000_000)
+    assert caught.value.kind == "busy" and not servos.instructions
+    assert bus.read_block(IDS).position.tolist() == truth(servos)
+    assert time.monotonic() - started >= OUTSTANDING_NS / 1e9 - 0.05
 
 
 # -- faults ------------------------------------------------------------------------------------------------

@@ -98,7 +98,9 @@ class Cycle:
 
 
 def read_cycles(bus: ServoBus, count: int, period_ns: int = 0) -> Iterator[Cycle]:
-    """Read as a recorder does: a deadline each period, and a block counts when it is confirmed."""
+    """Read as a recorder does: a deadline each period, and a block counts when it is confirmed. Where nothing
+    could be asked, the rest of the period is waited for.
+    """
     for _ in range(count):
         before, start_ns = Counter(bus.faults), time.monotonic_ns()
         block = None
@@ -110,7 +112,8 @@ def read_cycles(bus: ServoBus, count: int, period_ns: int = 0) -> Iterator[Cycle
             pass
         accepted = bus.confirm() and block is not None
         yield Cycle(start_ns, time.monotonic_ns(), block, accepted, bus.faults - before)
-        time.sleep(max(start_ns + period_ns - time.monotonic_ns(), 0) / 1e9)
+        pause_ns = max(period_ns, PERIOD_NS if (bus.faults - before)["busy"] else 0)
+        time.sleep(max(start_ns + pause_ns - time.monotonic_ns(), 0) / 1e9)
 
 
 def differences(block: BlockRead, truth: SyncReadTruth) -> list[str]:
@@ -196,7 +199,7 @@ def hold_against(faults: BusFaults, count: int, seed: int) -> dict[str, int]:
             time.sleep(0.001)  # one that was given up may not have been read there yet
         result = reconcile(cycles, list(emulator.truth), emulator.injected)
         report(result, emulator.injected, bus, count)
-        assert result["accepted"] > count / 2
+        assert result["accepted"] > sum(cycle.sent > 0 for cycle in cycles) / 2 > count / 10
         drawn = Counter(fault.kind for fault in emulator.injected)
         assert set(drawn) == {kind for kind in vars(faults) if kind != "late_s" and getattr(faults, kind)}
         assert not any(emulator.received[code] for code in (WRITE, SYNC_WRITE))
