@@ -14,7 +14,15 @@ from bars.canonical import canonical_json
 from bars.episodes import format_episodes, parse_episodes
 from bars.errors import StudyError
 from bars.files import sha256_file, write_whole
-from bars.freeze import Mismatch, check_frozen, is_registered, refuse_mismatches, register, supersede
+from bars.freeze import (
+    Mismatch,
+    check_frozen,
+    is_registered,
+    power_words,
+    refuse_mismatches,
+    register,
+    supersede,
+)
 from bars.judging import FEWEST_EPISODES, BarResult, judge
 from bars.ledger import Event, Ledger, verify_chain
 from bars.measurement import Measurement, MeasurementPath, difference_path, part_names
@@ -31,7 +39,7 @@ __all__ = [
     "Bar", "Comparison", "Difference", "SameOrder", "Equals", "parse_bar", "bar_paths",
     "judge", "BarResult", "FEWEST_EPISODES", "judge_study", "StudyVerdict", "ClaimVerdict",
     "Ledger", "Event", "verify_chain", "canonical_json", "sha256_file", "write_whole",
-    "register", "supersede", "is_registered", "check_frozen", "refuse_mismatches", "Mismatch",
+    "register", "supersede", "is_registered", "check_frozen", "refuse_mismatches", "Mismatch", "power_words",
     "DataFacts", "FreezeFacts", "Binding", "read_binding", "latent_words",
     "bind_data", "bind_trained", "record_extracted", "hash_recording", "RecordingBytes",
     "Results", "EncoderResult", "DataResult",

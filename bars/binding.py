@@ -55,6 +55,7 @@ class FreezeFacts:
         `latents of evaluation episode 25 of demos (encoder W1)`; see `latent_words`.
     latents : (encoder, data) -> hash of the latents of the evaluation episodes, as `extracted` binds it.
     software, git_commit : what registers.
+    power : by data entry, the smallest effects that its evaluation episodes show; kept, never compared.
     """
 
     data: Mapping[str, DataFacts]
@@ -63,6 +64,7 @@ class FreezeFacts:
     software: Mapping[str, Any] = field(default_factory=dict)
     git_commit: str | None = None
     latents: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    power: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 def latent_words(encoder: str, data: str, episode: int) -> str:

@@ -46,7 +46,8 @@ class EncoderBinding(Body):
 
 class Registered(Body):
     """The freeze. `supersedes` and `seen_before` only where an earlier registration was given up:
-    its hash, and the encoders whose latents of the evaluation episodes had been extracted by then."""
+    its hash, and the encoders whose latents of the evaluation episodes had been extracted by then.
+    `power`: what each data entry's evaluation episodes can show, known from joints alone."""
 
     study_sha256: Hash
     data: dict[str, RecordingBinding]
@@ -55,6 +56,7 @@ class Registered(Body):
     software: dict[str, Any]
     supersedes: Hash | None = None
     seen_before: list[str] = []
+    power: dict[str, dict[str, Any]] = {}
 
 
 class DataBound(RecordingBinding):

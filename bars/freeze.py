@@ -66,11 +66,25 @@ def register(study_folder: Path | str, facts: FreezeFacts) -> Event:
         "git_commit": facts.git_commit,
         "software": dict(facts.software),
     }
+    if facts.power:
+        body["power"] = {name: dict(effects) for name, effects in facts.power.items()}
     earlier = ledger.last("registered")
     if earlier is not None:
         body["supersedes"] = earlier.hash
         body["seen_before"] = seen
     return ledger.append("registered", body, expect_head=ledger.head)
+
+
+def power_words(effects: Mapping[str, Any]) -> str:
+    """What evaluation episodes can show, from one entry of a registration's `power`."""
+    marks, pairs = (
+        ", ".join(f"{effect:.2f} at R2 {r2}" for r2, effect in effects[key].items())
+        for key in ("smallest_effect_on_mean_r2", "smallest_difference_of_mean_r2")
+    )
+    return (
+        f"{effects['evaluation_episodes']} evaluation episodes show, with power {effects['power']:g}, a mean "
+        f"R2 that lies this far from its mark: {marks}; two encoders whose means lie this far apart: {pairs}"
+    )
 
 
 def _seen_before(study: Study, ledger: Ledger) -> list[str]:

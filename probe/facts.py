@@ -19,6 +19,7 @@ from encoders.training_frames import plan_pairs
 from hardware.alignment import align
 from hardware.errors import InputError
 from hardware.recording import Progress, Recording, software_versions
+from probe.clusters import EpisodeClusters
 from probe.statistics import min_std_of_units, spread_of_joints
 
 SOFTWARE = ("numpy", "torch", "scikit-learn", "transformers")
@@ -91,6 +92,14 @@ def open_data(study: Study, name: str) -> DataEntry:
     return DataEntry(
         name, recording, tuple(entry.views), tuple(joints), columns, units, entry.train, entry.evaluate
     )
+
+
+def joints_of(entry: DataEntry) -> tuple[np.ndarray, EpisodeClusters]:
+    """Probed joints (N, J) of the aligned rows of all episodes of the split, and their episodes."""
+    episodes = [*entry.train, *entry.evaluate]
+    positions = [align(entry.recording.episode(episode), entry.views).position for episode in episodes]
+    labels = np.repeat(episodes, [len(rows) for rows in positions])
+    return np.concatenate(positions)[:, entry.columns], EpisodeClusters.of(labels)
 
 
 def evaluation_std(entry: DataEntry, min_std_rad: float) -> tuple[np.ndarray, np.ndarray]:

@@ -7,7 +7,7 @@ import platform
 import time as clock
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -33,13 +33,15 @@ from probe.facts import (
     evaluation_std,
     freeze_facts,
     git_commit,
+    joints_of,
     open_data,
 )
 from probe.measure import Probed, Rows, differences, fit_facts, probe_rows
+from probe.power import Power, smallest_effects
 from probe.statistics import backlash_ceiling
 
 EXTRACT_BATCH = 64
-_BOOTSTRAP, _NULL = 1, 2  # streams of the study's seed
+_BOOTSTRAP, _NULL, _POWER = 1, 2, 3  # streams of the study's seed
 
 
 def freeze_study(
@@ -59,9 +61,34 @@ def freeze_study(
     ledger = Ledger.open(study.folder)
     facts, _, _ = freeze_facts(study, bars.read_binding(study.folder, ledger), ledger, progress)
     check_recipes(study, facts)
+    power = study_power(study, list(facts.data))
+    facts = replace(facts, power={name: effects.to_json() for name, effects in power.items()})
     if supersede is not None:
         bars.supersede(study.folder, supersede)
     return bars.register(study.folder, facts)
+
+
+def study_power(study: Study, names: Sequence[str]) -> dict[str, Power]:
+    """What each data entry's evaluation episodes can show, from joints alone; one without a testable joint
+    is left out.
+    """
+    found = {}
+    for number, name in enumerate(names):
+        entry = open_data(study, name)
+        joints, clusters = joints_of(entry)
+        _, testable = evaluation_std(entry, study.probe.min_std)
+        effects = smallest_effects(
+            joints,
+            clusters,
+            len(entry.evaluate),
+            testable,
+            entry.joints,
+            np.random.default_rng(np.random.SeedSequence(study.seed, spawn_key=(_POWER, number))),
+            level=study.probe.level,
+        )
+        if effects is not None:
+            found[name] = effects
+    return found
 
 
 def probe_study(

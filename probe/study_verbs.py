@@ -64,6 +64,7 @@ def freeze(
 ) -> None:
     """Freeze a study's claims, bars, data and encoders, before any latent of an evaluation episode exists."""
     terminal = Terminal(json, quiet)
+    from bars import power_words
     from probe.run import freeze_study
 
     with terminal.progress() as progress:
@@ -74,6 +75,8 @@ def freeze(
         if data["untestable"]:
             worst = ", ".join(f"{joint} (std {std:.4f})" for joint, std in data["untestable"].items())
             terminal.say(f"  not testable in {name}: {worst}")
+    for name, effects in event.body.get("power", {}).items():
+        terminal.say(f"  {name}: {power_words(effects)}")
     terminal.result({"event": event.event, "time": event.time, "hash": event.hash, "body": event.body})
 
 

@@ -142,7 +142,8 @@ def build_card(
         bars_note=study.bars_note,
         registration=tuple(
             (name.replace("_", " "), text) for name, text in study.registration.model_dump().items() if text
-        ),
+        )
+        + history.power,
         not_proven=tuple(claim.text for claim in study.claims if claim.not_proven),
         data=tuple(
             data_line(study, results.data.get(name, DataResult()), name, history) for name in study.data

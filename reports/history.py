@@ -11,6 +11,7 @@ from typing import Any
 
 from bars.canonical import canonical_json
 from bars.events import Registered
+from bars.freeze import power_words
 from bars.ledger import Event
 from reports.model import LedgerLine
 
@@ -64,6 +65,14 @@ class History:
         if not seen:
             return ""
         return f"bars were frozen again after latents of {len(seen)} evaluation episodes had been computed"
+
+    @property
+    def power(self) -> tuple[tuple[str, str], ...]:
+        """What the evaluation episodes of each data entry can show, as it was known at the freeze."""
+        if self.registration is None:
+            return ()
+        known = self.registration.read(Registered).power
+        return tuple((f"power, {name}", power_words(effects)) for name, effects in known.items())
 
     @property
     def corrections(self) -> tuple[str, ...]:
