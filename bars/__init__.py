@@ -28,12 +28,23 @@ from bars.ledger import Event, Ledger, verify_chain
 from bars.measurement import Measurement, MeasurementPath, difference_path, part_names
 from bars.results import DataResult, EncoderResult, Results
 from bars.shipped import template, template_names
-from bars.study import BarEntry, Claim, Data, EncoderEntry, Paper, ProbeSettings, Series, Study
+from bars.study import (
+    BarEntry,
+    Claim,
+    Data,
+    EncoderEntry,
+    Paper,
+    ProbeSettings,
+    RankingSettings,
+    Series,
+    Study,
+)
 from bars.verdict import ClaimVerdict, StudyVerdict, judge_study
 from bars.verify import VerifyLine, summarise, verified, verify_study
 
 __all__ = [
-    "Study", "Paper", "Series", "Data", "EncoderEntry", "ProbeSettings", "Claim", "BarEntry",
+    "Study", "Paper", "Series", "Data", "EncoderEntry", "ProbeSettings", "RankingSettings",
+    "Claim", "BarEntry",
     "StudyError", "template", "template_names", "parse_episodes", "format_episodes",
     "Measurement", "MeasurementPath", "difference_path", "part_names",
     "Bar", "Comparison", "Difference", "SameOrder", "Equals", "parse_bar", "bar_paths",

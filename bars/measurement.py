@@ -24,11 +24,29 @@ _PATH = re.compile(
 METRICS: Mapping[str, str] = {
     "r2": "R2 of the ridge probe: mean, weighted, or a joint's name",
     "anisotropy": "max - min of per-joint R2; its parts are its null and its contrast",
-    "null": "the same measurement after targets were exchanged between episodes: mean",
-    "g1b": "ranking of action chunks: top1, mrr, ...",
+    "null": "R2 after targets were exchanged between episodes: mean, or a joint's name",
+    "shift_null": "R2 after targets were shifted within their episodes: mean, or a joint's name",
+    "selectivity": "R2 minus that of the control task: mean, or a joint's name",
+    "refit": "r2 and anisotropy with intervals that draw training episodes too: mean, anisotropy",
+    "g1b": "ranking of action chunks: top1, mrr, action_only, oracle, agreement, easy.top1, h4.top1, ...",
+    "mlp": "R2 of an MLP probe: mean, or a joint's name",
+    "angle": "circular R2 of a joint whose log wraps: the joint's name",
+    "reverse": "R2 of the latents from the joints: mean, weighted",
+    "procrustes": "what insisting on a rotation leaves: residual",
+    "map": "the linear map from joints to latents: condition, orthogonality_error",
+    "mcc": "mean correlation with the joints: rotated",
+    "width": "dimensions in use: rankme, participation",
+    "planning": "joint paths of straight latent lines over the chord: ratio, above_oracle",
 }
-NOT_MEASURED_YET = ("g1b",)
-NEEDS_PART = ("r2", "null", "g1b")
+NEEDS_PART = tuple(metric for metric in METRICS if metric != "anisotropy")
+USUAL_PART = {
+    "g1b": "top1",
+    "procrustes": "residual",
+    "map": "condition",
+    "mcc": "rotated",
+    "width": "rankme",
+    "planning": "ratio",
+}
 R2_MEANS = ("mean", "weighted")
 
 

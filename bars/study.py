@@ -163,8 +163,11 @@ class ProbeSettings(Entry):
     alphas : ridge penalties, chosen by cross-validation grouped by training episode.
     folds : of that cross-validation.
     resamples : cluster-bootstrap resamples of the evaluation episodes.
-    permutations : refits with targets exchanged between episodes.
+    refits : resamples of training and evaluation episodes together, with a refit each.
+    permutations : refits with targets exchanged between episodes, and as many with targets shifted within.
     level : of the intervals.
+    interval : how they are made from resamples; studentised ones hold their level best (probe/bootstrap.py).
+    mlp, learning_curve : whether an MLP is probed beside the ridge, and the probe repeated on fewer episodes.
     min_std : evaluation standard deviation in rad under which a joint is not testable.
     max_rows_per_episode : rows taken of each episode, evenly spread; all when left out.
     equal_rows : every data entry trains on as many rows as the smallest one has.
@@ -175,8 +178,12 @@ class ProbeSettings(Entry):
     )
     folds: int = Field(default=5, ge=2)
     resamples: int = Field(default=2000, ge=100, le=1_000_000)
+    refits: int = Field(default=200, ge=1, le=100_000)
     permutations: int = Field(default=200, ge=0, le=1_000_000)
     level: float = Field(default=0.95, gt=0, lt=1)
+    interval: Literal["studentised", "bca", "percentile"] = "studentised"
+    mlp: bool = True
+    learning_curve: bool = True
     min_std: float = Field(default=0.02, gt=0, allow_inf_nan=False)
     max_rows_per_episode: int | None = Field(default=None, ge=2)
     equal_rows: bool = False
@@ -185,6 +192,23 @@ class ProbeSettings(Entry):
     @classmethod
     def _sorted(cls, value: list[float]) -> list[float]:
         return sorted(set(value))
+
+
+class RankingSettings(Entry):
+    """How action chunks are ranked (G1b).
+
+    Parameters
+    ----------
+    candidates : K, the executed chunk among them.
+    horizon : H, rows that a chunk spans; a row is an anchor frame, or each k-th one where rows are thinned.
+    beside : further horizons that stand beside it.
+    distractors : which ones `g1b.top1` means: `hard`, windows of the same episode, or `easy`, of others.
+    """
+
+    candidates: int = Field(default=16, ge=2, le=1024)
+    horizon: int = Field(default=8, ge=1, le=1000)
+    beside: list[Annotated[int, Field(ge=1, le=1000)]] = Field(default=[1, 4, 16], max_length=20)
+    distractors: Literal["hard", "easy"] = "hard"
 
 
 class Claim(Entry):
@@ -232,6 +256,7 @@ class Study(Entry):
     data: dict[Name, Data] = Field(min_length=1)
     encoders: dict[Name, EncoderEntry] = Field(min_length=1)
     probe: ProbeSettings = ProbeSettings()
+    ranking: RankingSettings = RankingSettings()
     compute: Text = ""
     claims: list[Claim] = Field(min_length=1)
     bars: list[BarEntry] = Field(min_length=1)

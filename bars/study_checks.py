@@ -10,15 +10,27 @@ from pydantic_core import ErrorDetails
 
 from bars.bar import bar_paths
 from bars.errors import StudyError
-from bars.measurement import METRICS, NEEDS_PART, R2_MEANS, MeasurementPath, part_names
+from bars.measurement import METRICS, NEEDS_PART, R2_MEANS, USUAL_PART, MeasurementPath, part_names
 from bars.strict_yaml import Document, FieldPath
-from bars.study import BarEntry, Claim, Data, EncoderEntry, Paper, ProbeSettings, Registration, Series, Study
+from bars.study import (
+    BarEntry,
+    Claim,
+    Data,
+    EncoderEntry,
+    Paper,
+    ProbeSettings,
+    RankingSettings,
+    Registration,
+    Series,
+    Study,
+)
 
 _MODELS: dict[str, type[BaseModel]] = {
     "paper": Paper,
     "series": Series,
     "registration": Registration,
     "probe": ProbeSettings,
+    "ranking": RankingSettings,
     "data": Data,
     "encoders": EncoderEntry,
     "claims": Claim,
@@ -213,7 +225,7 @@ def path_problem(study: Study, path: MeasurementPath) -> tuple[str, str] | None:
     if path.part is None and path.metric in NEEDS_PART:
         return (
             f"{path} does not say which {path.metric}",
-            f"write {path}.{'top1' if path.metric == 'g1b' else 'mean'}",
+            f"write {path}.{USUAL_PART.get(path.metric, 'mean')}",
         )
     data = study.data[path.data or study.first_data]
     for view in study.encoders[path.encoder].views or ():

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from bars.events import Verdict
 from bars.judging import BarResult, Firmness, judge
-from bars.measurement import NOT_MEASURED_YET, Measurement, MeasurementPath
+from bars.measurement import Measurement, MeasurementPath
 from bars.study import Study
 
 
@@ -62,8 +61,7 @@ def judge_study(
     for entry in study.bars:
         bar = entry.parsed
         missing = _unavailable(bar.paths(), measurements, unavailable or {})
-        result = BarResult("not tested", "", reason=missing) if missing else judge(bar, measurements)
-        bars[entry.id] = _not_yet(result, bar.paths(), measurements)
+        bars[entry.id] = BarResult("not tested", "", reason=missing) if missing else judge(bar, measurements)
     claims = {
         claim.id: judge_claim({entry.id: bars[entry.id] for entry in study.bars_of(claim.id)})
         for claim in study.claims
@@ -100,13 +98,3 @@ def _unavailable(paths: list[str], measurements: Mapping[str, object], unavailab
         if path not in measurements and encoder in unavailable:
             return f"{encoder} is not available here: {unavailable[encoder]}"
     return ""
-
-
-def _not_yet(result: BarResult, paths: list[str], measurements: Mapping[str, object]) -> BarResult:
-    """Of a bar that was not tested, say also what this version cannot measure at all."""
-    named = {MeasurementPath.parse(path).metric for path in paths if path not in measurements}
-    for metric in NOT_MEASURED_YET:
-        if result.state == "not tested" and metric in named:
-            reason = f"{result.reason}; {metric} is not measured by this version"
-            result = dataclasses.replace(result, reason=reason)
-    return result

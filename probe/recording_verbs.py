@@ -17,7 +17,13 @@ FAULTS_SHOWN = 6
 
 @app.command("import")
 def import_(
-    source: Annotated[Path, typer.Argument(metavar="SOURCE", help="A LeRobotDataset folder (v2.1 or v3.0).")],
+    source: Annotated[
+        Path,
+        typer.Argument(
+            metavar="SOURCE",
+            help="A folder: a LeRobotDataset (v2.1, v3.0), parquet files with pictures, or ALOHA's HDF5.",
+        ),
+    ],
     to: Annotated[Path, typer.Option("--to", help="The recording to make, e.g. recordings/bowls.")],
     unit: Annotated[
         str | None,
@@ -33,6 +39,10 @@ def import_(
             metavar="[PREFIX=]FILE",
             help="LeRobot calibration JSON, new or legacy form; arm1=FILE for a set with several arms.",
         ),
+    ] = None,
+    fps: Annotated[
+        float | None,
+        typer.Option("--fps", help="Rows a second, of a set that declares none; its own stamps are kept."),
     ] = None,
     lenient: Annotated[
         bool, typer.Option("--lenient", help="Note counts that disagree as faults instead of stopping.")
@@ -56,6 +66,7 @@ def import_(
             unit=unit,
             calibrations=_calibrations(calibration or []),
             lenient=lenient,
+            fps=fps,
             progress=progress,
         )
     recording = Recording.open(report.recording)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import platform
 import time as clock
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
@@ -15,15 +15,14 @@ from typing import Any
 import numpy as np
 
 import bars
-from bars import Event, Ledger, Measurement, Results, VerifyLine, judge_study
+from bars import Event, Ledger, Results, VerifyLine, judge_study
 from bars.freeze import refuse_mismatches
-from bars.results import DataResult, EncoderResult
+from bars.results import EncoderResult
 from bars.study import STUDY_FILE, Study
 from encoders import Encoder, LatentStore, recipe_sha256
 from encoders import train as train_encoder
 from hardware.errors import InputError
 from hardware.recording import Progress, host_facts, software_versions
-from probe.bootstrap import Bootstrap
 from probe.extraction_checks import check_latents
 from probe.facts import (
     SOFTWARE,
@@ -36,12 +35,12 @@ from probe.facts import (
     joints_of,
     open_data,
 )
-from probe.measure import Probed, Rows, differences, fit_facts, probe_rows
+from probe.measure import Probed, fit_facts
 from probe.power import Power, smallest_effects
-from probe.statistics import backlash_ceiling
+from probe.study_measures import Extracted, measure_study
 
 EXTRACT_BATCH = 64
-_BOOTSTRAP, _NULL, _POWER = 1, 2, 3  # streams of the study's seed
+_POWER = 3  # stream of the study's seed; others are in probe/study_measures.py
 
 
 def freeze_study(
@@ -128,18 +127,18 @@ def _probe(study: Study, exploratory: bool, progress: Progress | None) -> Result
     entries = {name: open_data(study, name) for name in study.data}
     encoders = _make_encoders(study, entries, loaded, frozen, progress)
     latents, checks = _extract(study, entries, encoders, frozen, progress)
-    probed, measurements, data_results = _measure(study, entries, latents, progress)
-    measurements += _differences(study, probed)
+    measured = measure_study(study, entries, latents, progress)
     results = Results(
         study=study.name,
         study_sha256=Study.sha256(study.folder),
         ledger_head=Ledger.open(study.folder).head,
         exploratory=not frozen,
         made_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        measurements=measurements,
-        encoders=_encoder_results(study, encoders, unavailable, probed),
-        data=data_results,
+        measurements=measured.measurements,
+        encoders=_encoder_results(study, encoders, unavailable, measured.probed),
+        data=measured.data,
         checks=checks,
+        tables=measured.tables,
         provenance={
             "software": software_versions(*SOFTWARE),
             "host": {**host_facts(), "processor": platform.processor()},
@@ -249,11 +248,11 @@ def _extract(
     encoders: dict[str, Encoder],
     frozen: bool,
     progress: Progress | None,
-) -> tuple[dict[tuple[str, str], tuple[Rows, Rows]], list[dict[str, Any]]]:
+) -> tuple[dict[tuple[str, str], Extracted], list[dict[str, Any]]]:
     """Latents of every encoder on every data entry whose views it can see."""
     store = LatentStore(study.folder / "latents")
     head = Ledger.open(study.folder).head
-    found: dict[tuple[str, str], tuple[Rows, Rows]] = {}
+    found: dict[tuple[str, str], Extracted] = {}
     checks: list[dict[str, Any]] = []
     for name, encoder in encoders.items():
         views = study.encoder_views(name)
@@ -280,115 +279,20 @@ def _extract(
                 episodes=entry.evaluate,
                 exploratory=not frozen,
             )
-            train, evaluate = (_rows(store, encoder, entry, split) for split in (entry.train, entry.evaluate))
-            checks += check_latents(study.source(name, data), train.x, evaluate.x)
-            found[name, data] = (train, evaluate)
-    if study.probe.equal_rows:
-        least = min(len(train.y) for train, _ in found.values())
-        found = {key: (train.thinned(least), evaluate) for key, (train, evaluate) in found.items()}
-    return found, checks
-
-
-def _rows(store: LatentStore, encoder: Encoder, entry: DataEntry, episodes: Sequence[int]) -> Rows:
-    read = [store.read(encoder.fingerprint, entry.recording.episode(index).sha256) for index in episodes]
-    labels = np.repeat(np.asarray(episodes), [len(one.latent) for one in read])
-    return Rows(
-        np.concatenate([one.latent for one in read]),
-        np.concatenate([one.position for one in read])[:, entry.columns],
-        labels,
-    )
-
-
-def _measure(
-    study: Study,
-    entries: dict[str, DataEntry],
-    latents: dict[tuple[str, str], tuple[Rows, Rows]],
-    progress: Progress | None,
-) -> tuple[dict[tuple[str, str], Probed], list[Measurement], dict[str, DataResult]]:
-    settings = study.probe
-    probed: dict[tuple[str, str], Probed] = {}
-    data_results: dict[str, DataResult] = {}
-    done = 0
-    if progress is not None:
-        progress(0, len(latents), "ridge probes")
-    for number, (data, entry) in enumerate(entries.items()):
-        std, testable = evaluation_std(entry, settings.min_std)
-        radians = np.array([unit == "rad" for unit in entry.units])
-        seed = np.random.SeedSequence(study.seed, spawn_key=(_BOOTSTRAP, number))
-        bootstrap = Bootstrap.draw(
-            np.unique(np.asarray(entry.evaluate)),
-            np.random.default_rng(seed),
-            resamples=settings.resamples,
-            level=settings.level,
-            name=data,
-        )
-        for column, name in enumerate(study.encoders):
-            if (name, data) not in latents:
-                continue
-            train, evaluate = latents[name, data]
-            null_seed = np.random.SeedSequence(study.seed, spawn_key=(_NULL, number, column))
-            try:
-                probed[name, data] = probe_rows(
-                    study.source(name, data),
-                    train,
-                    evaluate,
-                    entry.joints,
-                    testable,
-                    settings,
-                    bootstrap,
-                    np.random.default_rng(null_seed),
-                    weighted=radians,
-                )
-            except ValueError as error:  # the arrays' own complaint, without knowing whose they are
-                raise InputError(f"{study.name}: probe of {study.source(name, data)}", str(error)) from None
-            done += 1
-            if progress is not None:
-                progress(done, len(latents), "ridge probes")
-        rows = next(
-            ((train, evaluate) for (_, where), (train, evaluate) in latents.items() if where == data), None
-        )
-        ceiling = np.where(radians, backlash_ceiling(std), np.nan)
-        data_results[data] = DataResult.model_validate(
-            dict(
-                recording=study.data[data].recording,
-                train_rows=0 if rows is None else len(rows[0].y),
-                evaluate_rows=0 if rows is None else len(rows[1].y),
-                train_episodes=len(entry.train),
-                evaluate_episodes=len(entry.evaluate),
-                joints=list(entry.joints),
-                untestable={joint: float(std[i]) for i, joint in enumerate(entry.joints) if not testable[i]},
-                evaluate_std={joint: float(std[i]) for i, joint in enumerate(entry.joints)},
-                train_std={} if rows is None else dict(zip(entry.joints, rows[0].y.std(axis=0).tolist())),
-                ceiling={joint: float(ceiling[i]) for i, joint in enumerate(entry.joints)},
-                units=dict(zip(entry.joints, entry.units)),
-                views=list(entry.views),
-                manifest_sha256=entry.recording.manifest_sha256,
+            train, evaluate = (
+                [store.read(encoder.fingerprint, entry.recording.episode(index).sha256) for index in split]
+                for split in (entry.train, entry.evaluate)
             )
-        )
-    measurements = [one for each in probed.values() for one in each.measurements]
-    return probed, measurements, data_results
-
-
-def _differences(study: Study, probed: dict[tuple[str, str], Probed]) -> list[Measurement]:
-    """The differences that bars name, and each model's from every control and model on the same data."""
-    wanted: list[tuple[str, str]] = [pair for entry in study.bars for pair in entry.parsed.differences()]
-    for name, data in probed:
-        for other, where in probed:
-            if where == data and other != name and study.encoders[name].role == "model":
-                for metric in ("r2.mean", "anisotropy"):
-                    wanted.append(
-                        (f"{study.source(name, data)}.{metric}", f"{study.source(other, data)}.{metric}")
-                    )
-    estimates = {path: estimate for each in probed.values() for path, estimate in each.estimates.items()}
-    rows = {one.path: one.n_rows for each in probed.values() for one in each.measurements}
-    return differences(wanted, estimates, rows, study.probe.resamples)
+            found[name, data] = rows = Extracted.of(train, evaluate, entry)
+            checks += check_latents(study.source(name, data), rows.train.x, rows.evaluate.x)
+    return found, checks
 
 
 def _encoder_results(
     study: Study,
     encoders: dict[str, Encoder],
     unavailable: dict[str, str],
-    probed: dict[tuple[str, str], Probed],
+    probed: Mapping[tuple[str, str], Probed],
 ) -> dict[str, EncoderResult]:
     found: dict[str, EncoderResult] = {}
     for name, entry in study.encoders.items():

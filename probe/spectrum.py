@@ -51,7 +51,7 @@ class Spectrum:
         n = float(moments.count[0])
         mean, y_mean = moments.x_sum[0] / n, moments.y_sum[0] / n  # about the origins
         second = np.einsum("ii->i", moments.xx[0]) / n
-        kept, scale = _scale(second - mean**2, second, moments.x_origin + mean, n)
+        kept, scale = feature_scale(second - mean**2, second, moments.x_origin + mean, n)
         # Xs'Xs = diag(1/s) (X'X - n m m') diag(1/s)      Xs'Y = diag(1/s) (X'Y - n m ybar')
         inverse = np.where(kept, 1 / scale, 0.0)
         gram = (moments.xx[0] - n * np.outer(mean, mean)) * inverse[:, None] * inverse
@@ -66,7 +66,7 @@ class Spectrum:
         mean, y_mean = x.mean(axis=0, dtype=np.float64), y.mean(axis=0, dtype=np.float64)
         rows = x - mean
         variance = np.einsum("nd,nd->d", rows, rows) / len(rows)
-        kept, scale = _scale(variance, variance, mean, len(rows))
+        kept, scale = feature_scale(variance, variance, mean, len(rows))
         rows *= np.where(kept, 1 / scale, 0.0)
         values, vectors, target = _decompose(rows @ rows.T, y - y_mean)
         return cls(mean, scale, kept, y_mean, values, vectors, target, rows)
@@ -113,7 +113,7 @@ class Spectrum:
         return np.einsum("maj,maj->aj", error, error)
 
 
-def _scale(
+def feature_scale(
     variance: FloatArray, second: FloatArray, mean: FloatArray, n: float
 ) -> tuple[NDArray[np.bool_], FloatArray]:
     """Which features vary, [D], and their standard deviation (1 where they do not), [D].

@@ -121,6 +121,12 @@ class ResidualSums:
         total = raw - (weights @ self.y_sum) ** 2 / (weights @ self.count)[:, None]
         return weights @ self.rr_sum, np.where(total > _DEGENERATE * raw, total, 0.0)
 
+    def shares(self, weights: FloatArray) -> FloatArray:
+        """What one more of each episode would add to SS_tot, d SS_tot / d w_e, [B, E, J]."""
+        # with m the resample's mean: yy - 2 m y + n m^2
+        mean = ((weights @ self.y_sum) / (weights @ self.count)[:, None])[:, None, :]
+        return self.yy_sum - mean * (2 * self.y_sum - mean * self.count[:, None])
+
 
 @dataclass(frozen=True, eq=False)
 class JointScores:
@@ -170,14 +176,21 @@ def score_joints(
         raise ValueError("the bootstrap was drawn for other episodes than the ones evaluated")
     testable = np.asarray(testable, dtype=bool)
     pool = testable if weighted is None else testable & np.asarray(weighted, dtype=bool)
-    point = _scores(*sums.squares(np.ones((1, len(sums)))), testable, pool)
-    draws = _scores(*sums.squares(bootstrap.weights), testable, pool)
+    weights = np.concatenate([np.ones((1, len(sums))), bootstrap.weights, bootstrap.left_out])
+    drawn = 1 + len(bootstrap)  # the sample itself, its resamples, then the jackknife
+    residual_ss, total_ss = sums.squares(weights)
+    table = score_table(residual_ss, total_ss, testable, pool)
+    pull = None
+    if bootstrap.interval == "studentised":
+        pull = _influence(sums, weights[:drawn], residual_ss[:drawn], total_ss[:drawn], testable, pool)
 
-    def estimate(value: FloatArray, drawn: FloatArray, why_not: str) -> Estimate:
-        if why_not or np.isnan(value[0]):
+    def estimate(values: FloatArray, influence: FloatArray | None, why_not: str) -> Estimate:
+        if why_not or np.isnan(values[0]):
             nothing = np.full(len(bootstrap), np.nan)
             return bootstrap.estimate(None, nothing, why_not or "the joint does not move")
-        return bootstrap.estimate(float(value[0]), drawn)
+        return bootstrap.estimate(
+            float(values[0]), values[1:drawn], jackknife=values[drawn:], influence=influence
+        )
 
     n_testable = int(testable.sum())
     none = "" if n_testable else "no testable joint"
@@ -185,19 +198,23 @@ def score_joints(
     one = none or ("" if n_testable > 1 else "needs two testable joints")
     return JointScores(
         joints=tuple(
-            estimate(point.r2[:, joint], draws.r2[:, joint], "" if moves else "not testable")
+            estimate(
+                table.r2[:, joint],
+                None if pull is None else pull.r2[:, :, joint],
+                "" if moves else "not testable",
+            )
             for joint, moves in enumerate(testable)
         ),
-        mean=estimate(point.mean, draws.mean, none),
-        weighted=estimate(point.weighted, draws.weighted, not_weighted),
-        anisotropy=estimate(point.anisotropy, draws.anisotropy, one),
+        mean=estimate(table.mean, None if pull is None else pull.mean, none),
+        weighted=estimate(table.weighted, None if pull is None else pull.weighted, not_weighted),
+        anisotropy=estimate(table.anisotropy, None if pull is None else pull.anisotropy, one),
         testable=testable,
     )
 
 
 @dataclass(frozen=True, eq=False)
-class _Scores:
-    """The same four numbers for B samples: r2 [B, J], the others [B]."""
+class ScoreTable:
+    """R2 by joint [B, J], mean, weighted and anisotropy [B] of B samples; or their influence, [B, E, ...]."""
 
     r2: FloatArray
     mean: FloatArray
@@ -205,15 +222,50 @@ class _Scores:
     anisotropy: FloatArray
 
 
-def _scores(
+def score_table(
     residual_ss: FloatArray, total_ss: FloatArray, testable: NDArray[np.bool_], pool: NDArray[np.bool_]
-) -> _Scores:
+) -> ScoreTable:
+    """The scores of B samples from their squares [B, J]; `pool` are the joints of the weighted mean.
+
+    NaN where a joint that counts does not move in a sample, or where no joint counts.
+    """
     joint_r2, total = r2(residual_ss, total_ss), np.where(total_ss > 0, total_ss, np.nan)
     nothing = np.full(len(joint_r2), np.nan)
     of = joint_r2[:, testable]
-    return _Scores(
+    return ScoreTable(
         r2=joint_r2,
         mean=of.mean(axis=1) if testable.any() else nothing,
         weighted=1 - residual_ss[:, pool].sum(axis=1) / total[:, pool].sum(axis=1) if pool.any() else nothing,
         anisotropy=of.max(axis=1) - of.min(axis=1) if testable.any() else nothing,
     )
+
+
+def _influence(
+    sums: ResidualSums,
+    weights: FloatArray,
+    residual_ss: FloatArray,
+    total_ss: FloatArray,
+    testable: NDArray[np.bool_],
+    pool: NDArray[np.bool_],
+) -> ScoreTable:
+    """Derivatives of the four numbers by each episode's weight in B samples: r2 [B, E, J], others [B, E]."""
+    # R2 = 1 - R / T:  dR2/dw = -(dR/dw - (R / T) dT/dw) / T
+    shares, total = sums.shares(weights), np.where(total_ss > 0, total_ss, np.nan)
+    joint = ((residual_ss / total)[:, None] * shares - sums.rr_sum) / total[:, None]
+    nothing = np.full(joint.shape[:2], np.nan)
+    mean = weighted = anisotropy = nothing
+    if testable.any():
+        mean = joint[:, :, testable].mean(axis=2)
+        r2_of = np.where(testable, 1 - residual_ss / total, np.nan)
+        rows = np.arange(len(r2_of))
+        lost = np.isnan(r2_of[:, testable]).any(axis=1)
+        best = np.where(lost, 0, np.argmax(np.where(np.isnan(r2_of), -np.inf, r2_of), axis=1))
+        worst = np.where(lost, 0, np.argmin(np.where(np.isnan(r2_of), np.inf, r2_of), axis=1))
+        anisotropy = joint[rows, :, best] - joint[rows, :, worst]
+    if pool.any():
+        all_total, all_residual = total[:, pool].sum(axis=1), residual_ss[:, pool].sum(axis=1)
+        ratio = (all_residual / all_total)[:, None]
+        weighted = (ratio * shares[:, :, pool].sum(axis=2) - sums.rr_sum[:, pool].sum(axis=1)) / all_total[
+            :, None
+        ]
+    return ScoreTable(r2=joint, mean=mean, weighted=weighted, anisotropy=anisotropy)

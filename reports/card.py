@@ -14,6 +14,7 @@ from bars.ledger import Event, Ledger
 from bars.results import DataResult, Results, results_file
 from bars.study import Study
 from bars.verdict import StudyVerdict, judge_study
+from reports.beside import beside_tables
 from reports.figures import draw_figures
 from reports.findings import findings
 from reports.history import History
@@ -118,7 +119,8 @@ def build_card(
     encoders = tuple(encoder_line(study, results, name, numbers) for name in study.encoders)
     tables = joint_tables(study, results, encoders, numbers)
     transfer = transfer_table(study, encoders, numbers)
-    shown = shown_paths(tables) | {bar.number.path for bar in bars}
+    beside = beside_tables(study, encoders, numbers)
+    shown = shown_paths(tables, beside) | {bar.number.path for bar in bars}
     mismatches = results.provenance.get("mismatches")
     card = Card(
         name=study.name,
@@ -152,6 +154,7 @@ def build_card(
         settings=settings_lines(study),
         joint_tables=tables,
         transfer=transfer,
+        beside_tables=beside,
         # Differences of everything from everything stay in results.json; bars and the 2 x 2 show theirs.
         others=tuple(n for path, n in numbers.items() if path not in shown and " - " not in path),
         numbers=numbers,

@@ -14,7 +14,7 @@ from reports.fields import (
     reasons,
     theirs_ours,
 )
-from reports.model import Card, ClaimLine, JointTable, Link, Number, TransferTable
+from reports.model import BesideTable, Card, ClaimLine, JointTable, Link, Number, TransferTable
 from reports.numbers import behind, shorten
 
 # What could start markup inside a line. Of brackets only `](`, `][`, `]:` make links, and `[ ]` a box.
@@ -59,6 +59,8 @@ def render_markdown(card: Card) -> str:
         parts += [f"### R2 per joint on {inline(table.data)}", _figure(card, table.figure), _joints(table)]
     if card.transfer is not None:
         parts += ["### Trained on x evaluated on", _figure(card, "transfer"), *_transfer(card.transfer)]
+    for beside in card.beside_tables:
+        parts += [f"### Beside the read-out, on {inline(beside.data)}", _beside(beside)]
     if card.others:
         rows = [
             (
@@ -195,6 +197,14 @@ def _joints(table: JointTable) -> str:
             )
         )
     return f"{inline(describe_table(table))}\n\n{_table(head, rows)}"
+
+
+def _beside(table: BesideTable) -> str:
+    rows = [
+        (inline(row.label), *(_number(row.cells[name]) for name in table.columns), inline(row.about))
+        for row in table.rows
+    ]
+    return _table(("", *map(inline, table.columns), "what it is"), rows)
 
 
 def _transfer(transfer: TransferTable) -> list[str]:

@@ -265,6 +265,25 @@ class TransferTable:
 
 
 @dataclass(frozen=True)
+class BesideRow:
+    """One measurement of every encoder; `about` says what it is, in words for a reader who never met it."""
+
+    label: str
+    about: str
+    cells: dict[str, Number]
+
+
+@dataclass(frozen=True)
+class BesideTable:
+    """What was measured beside the read-out on one data entry; encoders in columns, models first."""
+
+    data: str
+    columns: tuple[str, ...]
+    models: tuple[str, ...]
+    rows: tuple[BesideRow, ...]
+
+
+@dataclass(frozen=True)
 class CheckLine:
     name: str
     state: str
@@ -330,6 +349,7 @@ class Card:
     settings: tuple[tuple[str, str], ...]
     joint_tables: tuple[JointTable, ...]
     transfer: TransferTable | None
+    beside_tables: tuple[BesideTable, ...]
     others: tuple[Number, ...]
     numbers: Mapping[str, Number]  # every measurement by its path
     # compute, trust, place

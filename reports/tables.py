@@ -10,6 +10,7 @@ from bars.study import Study
 from reports.model import (
     EXCHANGED,
     MEAN,
+    BesideTable,
     EncoderLine,
     JointRow,
     JointTable,
@@ -125,10 +126,11 @@ def difference_of(first: str, second: str, numbers: Mapping[str, Number]) -> Num
     )
 
 
-def shown_paths(tables: tuple[JointTable, ...]) -> set[str]:
+def shown_paths(tables: tuple[JointTable, ...], beside: tuple[BesideTable, ...]) -> set[str]:
     """The paths of every measurement that these tables show."""
     rows = [row for table in tables for row in table.rows]
-    return {number.path for row in rows for number in (*row.cells.values(), *row.nulls.values())}
+    shown = {number.path for row in rows for number in (*row.cells.values(), *row.nulls.values())}
+    return shown | {n.path for table in beside for row in table.rows for n in row.cells.values()}
 
 
 def _joint_table(

@@ -12,11 +12,12 @@ from rich.table import Table
 from rich.text import Text
 
 from reports.fields import SYMBOLS, size
-from reports.model import BarLine, Card, JointTable, Number, TransferTable
+from reports.model import BarLine, BesideTable, Card, JointTable, Number, TransferTable
 from reports.numbers import shorten
 
 _TONES = {"good": "green", "bad": "red", "open": "yellow", "warn": "yellow"}
 _LABEL_COLUMN = 16  # widths, the padding to the next column included: a joint's name,
+_BESIDE_COLUMN = 24  # the name of a measurement beside the read-out,
 _FACT_COLUMN = 9  # its std and its ceiling,
 _NUMBER_COLUMN = 17  # and `[-0.123, -0.045]`
 
@@ -35,6 +36,8 @@ def print_card(card: Card, console: Console) -> None:
         _section(console, f"R2 per joint on {table.data}", *_joints(table, console.width))
     if card.transfer is not None:
         _section(console, "Trained on x evaluated on (mean R2)", *_transfer(card.transfer))
+    for beside in card.beside_tables:
+        _section(console, f"Beside the read-out, on {beside.data}", *_beside(beside, console.width))
     _section(console, "Findings", _bullets(card.findings))
     _section(console, "What the gap means", _bullets(card.gap))
     if any(check.tone != "good" for check in card.checks):
@@ -113,6 +116,21 @@ def _joint_piece(table: JointTable, columns: Sequence[tuple[str, str]], first: b
         last = row.joint and index + 1 < len(table.rows) and not table.rows[index + 1].joint
         piece.add_row(Text(row.label, "" if row.joint else "bold"), *facts, *cells, end_section=last)
     return piece
+
+
+def _beside(table: BesideTable, width: int) -> Iterator[RenderableType]:
+    """What stands beside the read-out, in as many pieces as the width asks for."""
+    room = max(1, (width - 2 - _BESIDE_COLUMN) // _NUMBER_COLUMN)
+    for start in range(0, len(table.columns), room):
+        piece = _plain_table()
+        piece.add_column("", overflow="fold", width=_BESIDE_COLUMN - 1)
+        names = table.columns[start : start + room]
+        for name in names:
+            head = Text(name, "bold" if name in table.models else "dim")
+            piece.add_column(head, justify="right", overflow="fold", width=_NUMBER_COLUMN - 1)
+        for row in table.rows:
+            piece.add_row(Text(row.label), *(_cell(row.cells[name]) for name in names))
+        yield piece
 
 
 def _transfer(transfer: TransferTable) -> Iterator[RenderableType]:

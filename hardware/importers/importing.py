@@ -12,15 +12,16 @@ import numpy as np
 from hardware.calibration import Calibration, load_calibration
 from hardware.episode_writer import EpisodeWriter
 from hardware.errors import InputError
-from hardware.importers import lerobot_formats
+from hardware.importers import aloha, lerobot_formats, parquet_folder
+from hardware.importers.pictures import Pictures
 from hardware.importers.source import Disagreements, Rows, Source
 from hardware.importers.units import Conversion, Seen, plan_actions, plan_conversions, seen_in
 from hardware.importers.video import Clip, VideoUnreadable
 from hardware.recording import Progress, Recording, RecordingWriter, host_facts, software_versions
 from hardware.schema import Actions, RecordingInfo, View, parse_model
 
-FORMATS: tuple[ModuleType, ...] = (lerobot_formats,)
-"""Formats that can be imported: modules with `KNOWN` (for people), `detect(folder)` and `read(folder)`."""
+FORMATS: tuple[ModuleType, ...] = (lerobot_formats, parquet_folder, aloha)
+"""Formats that can be imported: modules with `KNOWN` (for people), `detect(folder)`, `read(folder, fps)`."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,7 @@ def import_recording(
     unit: str | None = None,
     calibrations: Mapping[str, str | Path] | None = None,
     lenient: bool = False,
+    fps: float | None = None,
     progress: Progress | None = None,
 ) -> ImportReport:
     """Make a recording of a set in another format.
@@ -62,14 +64,16 @@ def import_recording(
     source : folder of the set; it is only read.
     to : folder of the recording, new or begun by the same import.
     unit : `ticks`, `degrees`, `normalized` or `radians`, of every joint of the set. It is never guessed:
-    without it, an
-        InputError shows the ranges and what each unit would mean.
+        without it, an InputError shows the ranges and what each unit would mean.
     calibrations : LeRobot calibration files, by the prefix of the joints they serve ("" for all).
-    lenient : keep what disagrees (counts, positions, values that are not numbers) as recorded faults.
+    lenient : keep what disagrees (counts, positions, values that are not numbers, damaged pictures) as
+        recorded faults.
+    fps : declared rows a second of a set that declares none. Where the set has a clock, its stamps are kept
+        as they are all the same; where it has none, row i is at i / fps.
     progress : called as progress(done, total, what) after each episode.
     """
     folder = Path(source)
-    opened = open_source(folder)
+    opened = open_source(folder, fps)
     if Path(to).resolve().is_relative_to(folder.resolve()):
         raise InputError(
             to, f"lies inside the source {folder}, which is only read", "choose a folder outside of it"
@@ -88,7 +92,7 @@ def import_recording(
     return _report(Recording.open(to), missing)
 
 
-def open_source(folder: Path) -> Source:
+def open_source(folder: Path, fps: float | None = None) -> Source:
     """The set in `folder`, by the first format that knows it."""
     if not folder.is_dir():
         raise InputError(
@@ -96,7 +100,7 @@ def open_source(folder: Path) -> Source:
         )
     for known in FORMATS:
         if known.detect(folder):
-            return known.read(folder)
+            return known.read(folder, fps)
     names = "; ".join(known.KNOWN for known in FORMATS)
     raise InputError(folder, "is in no format that can be imported", f"known: {names}")
 
@@ -160,7 +164,7 @@ def _describe(
                 "width": view.width,
                 "height": view.height,
                 "fps": view.fps,
-                "encoding": "video",
+                "encoding": view.encoding,
             }
             for view in sized
         ],
@@ -178,6 +182,7 @@ def _describe(
             "missing": missing,
             "episodes": episodes,
             "info_sha256": source.metadata_sha256,
+            **({"facts": source.facts} if source.facts else {}),
         },
         software=software_versions("av", "pyarrow"),
         host=host_facts(),
@@ -192,19 +197,27 @@ def _import_episode(
     disagreements = Disagreements(where, lenient)
     rows = source.rows(episode, disagreements)
     clips = {view.name: _clip(source, episode, view, disagreements) for view in writer.info.views}
-    _compare_counts(rows, {name: clip for name, clip in clips.items() if clip is not None}, disagreements)
+    counted = {
+        name: clip
+        for name, clip in clips.items()
+        if clip is not None and not (isinstance(clip, Pictures) and clip.problem)  # whose end is explained
+    }
+    _compare_counts(rows, counted, disagreements)
     keep = _finite_rows(rows, source, disagreements)
+    time_ns = _row_times(rows, source.fps)[:keep]
     with writer.episode(episode) as sealed:
-        _write_joints(sealed, rows, keep, source, conversions)
+        _write_joints(sealed, rows, time_ns, source, conversions)
         for name, clip in clips.items():
-            if clip is not None and len(clip):
+            if isinstance(clip, Pictures):
+                _write_pictures(sealed, name, clip, time_ns, disagreements)
+            elif clip is not None and len(clip):
                 _write_clip(sealed, name, clip, min(keep, len(clip)))
         for fault in disagreements.faults:
             sealed.fault(fault.kind, fault.stream, fault.message)
 
 
-def _clip(source: Source, episode: int, view: View, disagreements: Disagreements) -> Clip | None:
-    """The video of an episode; where there is none that can be used, a fault says so and the joints stay."""
+def _clip(source: Source, episode: int, view: View, disagreements: Disagreements) -> Clip | Pictures | None:
+    """The frames of an episode; where none can be used, a fault says so and the joints stay."""
     try:
         clip = source.clip(episode, view.name, disagreements)
     except VideoUnreadable as error:
@@ -215,32 +228,46 @@ def _clip(source: Source, episode: int, view: View, disagreements: Disagreements
             error.remedy,
         )
         return None
-    if clip is None:
+    if clip is None and view.encoding == "video":
         disagreements.record("no_video", view.name, f"view {view.name}: its video is not in the source")
-    elif len(clip) and (clip.width, clip.height) != (view.width, view.height):
+    elif isinstance(clip, Pictures) and clip.header.encoding != view.encoding:
+        message = f"view {view.name}: its pictures are no {view.encoding}, as those of the other episodes are"
+        disagreements.note("picture_kind", view.name, message, "import the episode apart")
+        return None
+    elif clip is not None and len(clip) and (clip.width, clip.height) != (view.width, view.height):
+        pictures = isinstance(clip, Pictures)
         disagreements.note(
-            "video_size",
+            "picture_size" if pictures else "video_size",
             view.name,
-            f"view {view.name}: its video is {clip.width}x{clip.height}, "
+            f"view {view.name}: its {'pictures are' if pictures else 'video is'} {clip.width}x{clip.height}, "
             f"that of the other episodes {view.width}x{view.height}",
-            "restore the video",
+            "restore the pictures" if pictures else "restore the video",
         )
         return None
+    if isinstance(clip, Pictures) and clip.problem is not None:
+        message = f"view {view.name}: {clip.problem.message}"
+        if disagreements.lenient:
+            message += f"; its frames from {len(clip)} on are left out, since rows pair by number"
+        disagreements.note(
+            clip.problem.kind, view.name, message, "restore the file, or leave the episode out"
+        )
     return clip
 
 
-def _compare_counts(rows: Rows, clips: Mapping[str, Clip], disagreements: Disagreements) -> None:
+def _compare_counts(rows: Rows, clips: Mapping[str, Clip | Pictures], disagreements: Disagreements) -> None:
     """Rows, decoded frames and the metadata's length must be one number."""
     remedy = "frames or rows were lost when the set was written: leave the episode out"
-    if not clips and len(rows) != rows.length:
-        disagreements.note("count", "joints", f"{len(rows)} rows, {rows.length} in the metadata", remedy)
+    claimed = len(rows) if rows.length is None else rows.length
+    in_metadata = "" if rows.length is None else f", {rows.length} in the metadata"
+    if not clips and len(rows) != claimed:
+        disagreements.note("count", "joints", f"{len(rows)} rows{in_metadata}", remedy)
     for name, clip in clips.items():
-        if not len(rows) == len(clip) == rows.length:
+        if not len(rows) == len(clip) == claimed:
             paired = min(len(rows), len(clip))
             disagreements.note(
                 "count",
                 name,
-                f"view {name}: {len(rows)} rows, {len(clip)} decoded frames, {rows.length} in the metadata"
+                f"view {name}: {len(rows)} rows, {len(clip)} decoded frames{in_metadata}"
                 + (f"; the first {paired} rows are paired with frames" if disagreements.lenient else ""),
                 remedy,
             )
@@ -270,21 +297,46 @@ def _not_finite(what: str, names: list[str], values: np.ndarray, bad: np.ndarray
     )
 
 
+def _row_times(rows: Rows, fps: float) -> np.ndarray:
+    """int64 ns (n,): the source's own stamps, or where it has no clock i / fps of row i."""
+    if rows.timestamp is None:
+        return np.round(np.arange(len(rows)) * (1e9 / fps)).astype(np.int64)
+    return np.round(rows.timestamp * 1e9).astype(np.int64)
+
+
 def _write_joints(
-    sealed: EpisodeWriter, rows: Rows, keep: int, source: Source, conversions: list[Conversion]
+    sealed: EpisodeWriter, rows: Rows, time_ns: np.ndarray, source: Source, conversions: list[Conversion]
 ) -> None:
-    state, stamps = rows.state[:keep], rows.timestamp[:keep]
-    time_ns = np.round(stamps * 1e9).astype(np.int64)
+    keep = len(time_ns)
+    state = rows.state[:keep]
     position = np.stack(
         [conversion.apply(state[:, column]) for column, conversion in enumerate(conversions)], axis=1
     )
+    stamps = None if rows.timestamp is None else rows.timestamp[:keep]
     sealed.joints(time_ns, position, raw=state, source_timestamp=stamps)
     if rows.action is not None:
         _, _, convert = plan_actions(source.action_names, conversions)
         action = rows.action[:keep]
-        sealed.actions(time_ns, convert(action), raw=action)
+        sealed.actions(time_ns[: len(action)], convert(action), raw=action)
     # The source's clock begins somewhere in each episode and says nothing of the time of day.
     sealed.clocks(start=(int(time_ns.min()), 0), end=(int(time_ns.max()), 0))
+
+
+def _write_pictures(
+    sealed: EpisodeWriter, view: str, pictures: Pictures, time_ns: np.ndarray, disagreements: Disagreements
+) -> None:
+    """Store the pictures row by row; the rows' times are theirs as well."""
+    each = iter(pictures)
+    for number, at in enumerate(time_ns.tolist()):
+        try:
+            picture = next(each, None)
+        except InputError as error:  # arrays are not looked at before
+            message = f"view {view}, row {number}: {error.where} {error.problem}"
+            disagreements.note("picture_unreadable", view, message, error.remedy)
+            return
+        if picture is None:
+            return
+        sealed.frame(view, at, number, picture)
 
 
 def _write_clip(sealed: EpisodeWriter, view: str, clip: Clip, count: int) -> None:

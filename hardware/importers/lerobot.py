@@ -10,7 +10,7 @@ import hashlib
 import json
 import re
 import string
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +19,19 @@ import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from hardware.errors import InputError
-from hardware.importers.parquet import column_1d, column_2d
+from hardware.importers.parquet import (
+    column_2d,
+    column_time,
+    first_header,
+    note_rows_out_of_step,
+    stream_pictures,
+)
+from hardware.importers.pictures import Header, Pictures, encoded_pictures
 from hardware.importers.source import Disagreements, Rows, SourceView
-from hardware.importers.video import VideoUnreadable, frame_size
+from hardware.importers.video import Clip, VideoUnreadable, frame_size
 
 FORMAT = "LeRobotDataset"
 MAX_JSON_BYTES = 64 << 20
-MAX_SECONDS = 9e9  # what int64 nanoseconds hold
 STATE, ACTION = "observation.state", "action"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.\-]{0,63}")
 
@@ -66,8 +72,9 @@ class Info(BaseModel):
 class LeRobotSet:
     """A LeRobotDataset on disk; `lerobot_v21` and `lerobot_v30` know where the episodes lie.
 
+    Cameras are videos (dtype `video`), or pictures within the tables (dtype `image`).
     A subclass sets `lengths` (episode: rows claimed) and calls `_take_stock`; it implements `_data_file`,
-    `_video_file`, `_table` and `clip`.
+    `_video_file`, `_table`, `_clip`, and `_row_numbers` where episodes share a table.
     """
 
     format = FORMAT
@@ -80,10 +87,12 @@ class LeRobotSet:
         self.fps = float(info.fps)
         self.metadata_sha256 = metadata_sha256
         self.missing: list[str] = []
+        self.facts: dict[str, str] = {}
         self.views: list[SourceView] = []
         self.episodes: list[int] = []
         self.lengths: dict[int, int] = {}
         self._view_keys: dict[str, str] = {}
+        self._headers: dict[str, Header] = {}  # of the views that are pictures
         self.joint_names = self._names(STATE)
         self.action_names = self._names(ACTION) if ACTION in info.features else []
 
@@ -98,6 +107,13 @@ class LeRobotSet:
     def _table(self, episode: int, disagreements: Disagreements) -> pa.Table:
         raise NotImplementedError
 
+    def _clip(self, episode: int, view: str, disagreements: Disagreements) -> Clip | None:
+        raise NotImplementedError
+
+    def _row_numbers(self, episode: int) -> np.ndarray | None:
+        """Which rows of its data file are the episode's; None for all."""
+        return None
+
     # -- rows ------------------------------------------------------------------------------------------------
 
     def rows(self, episode: int, disagreements: Disagreements) -> Rows:
@@ -106,28 +122,22 @@ class LeRobotSet:
         where = self.where(episode)
         if table.num_rows == 0:
             raise InputError(where, "has no rows", "take it out of the set")
-        if "frame_index" in table.column_names:
-            frame_index = column_1d(table, "frame_index", where)
-            off = np.flatnonzero(frame_index != np.arange(len(frame_index)))
-            if len(off):
-                disagreements.note(
-                    "frame_index",
-                    "joints",
-                    f"row {off[0]} has frame_index {frame_index[off[0]]:.0f} ({len(off)} rows out of step)",
-                    "rows were lost, repeated or reordered: restore the table",
-                )
-        timestamp = column_1d(table, "timestamp", where)
-        bad = np.flatnonzero(~(np.abs(timestamp) < MAX_SECONDS))
-        if len(bad):
-            raise InputError(
-                where,
-                f"row {bad[0]}: timestamp {timestamp[bad[0]]} is no time in seconds",
-                "restore the table",
-            )
+        note_rows_out_of_step(table, where, disagreements)
+        timestamp = column_time(table, "timestamp", where)
         action = column_2d(table, ACTION, len(self.action_names), where) if self.action_names else None
         return Rows(
             column_2d(table, STATE, len(self.joint_names), where), timestamp, action, self.lengths[episode]
         )
+
+    # -- frames ----------------------------------------------------------------------------------------------
+
+    def clip(self, episode: int, view: str, disagreements: Disagreements) -> Clip | Pictures | None:
+        """The video or the pictures of an episode, or None where there are none."""
+        header = self._headers.get(view)
+        if header is None:
+            return self._clip(episode, view, disagreements)
+        path, key, rows = self._data_file(episode), self.view_key(view), self._row_numbers(episode)
+        return encoded_pictures(lambda: stream_pictures(path, key, rows), header, path.name)
 
     def where(self, episode: int) -> str:
         """How an episode is named in errors."""
@@ -170,10 +180,7 @@ class LeRobotSet:
 
     def _take_view(self, key: str, feature: Feature) -> None:
         name = key.removeprefix("observation.").removeprefix("images.")
-        if feature.dtype == "image":
-            self.missing.append(f"view {name}: stored as single images, which are not imported")
-            return
-        if feature.dtype != "video":
+        if feature.dtype not in ("video", "image"):
             return
         if feature.details.get("video.is_depth_map") or feature.details.get("is_depth_map"):
             self.missing.append(f"view {name}: a depth map, which is not imported")
@@ -184,30 +191,57 @@ class LeRobotSet:
                 f"feature {key!r} gives no usable name for a view",
                 "rename the feature",
             )
+        view = self._pictures(name, key) if feature.dtype == "image" else self._video(name, key, feature)
+        if view is None:
+            return
+        self._view_keys[name] = key
+        width, height = _declared_size(feature)
+        if None not in (width, height) and (width, height) != (view.width, view.height):
+            stored = "the video is" if view.encoding == "video" else "its pictures are"
+            self.missing.append(
+                f"view {name}: info.json claims {width}x{height}, {stored} {view.width}x{view.height}"
+            )
+        self.views.append(view)
+
+    def _video(self, name: str, key: str, feature: Feature) -> SourceView | None:
         here = [episode for episode in self.episodes if self._video_file(episode, key).is_file()]
         if not here:
             self.missing.append(f"view {name}: no video file is here")
-            return
+            return None
         without = sorted(set(self.episodes) - set(here))
         if without:
             self.missing.append(f"view {name}: episodes {ranges(without)} have no video and are joint logs")
-        self._view_keys[name] = key
-        width, height = declared = _declared_size(feature)
+        width, height = _declared_size(feature)
         for episode in here:  # the first header that can be read; decoding shows whether the others agree
             try:
                 width, height = frame_size(self._video_file(episode, key))
                 break
             except VideoUnreadable:
                 continue
-        if None not in declared and declared != (width, height):
-            claim = f"{declared[0]}x{declared[1]}"
-            self.missing.append(f"view {name}: info.json claims {claim}, the video is {width}x{height}")
         fps = feature.details.get("video.fps") or self.fps
         if not isinstance(fps, (int, float)) or not 0 < fps <= 10_000:
             raise InputError(
                 self.folder / "meta" / "info.json", f"feature {key!r}: video.fps is {fps!r}", "correct it"
             )
-        self.views.append(SourceView(name, float(fps), width, height))
+        return SourceView(name, float(fps), width, height)
+
+    def _pictures(self, name: str, key: str) -> SourceView | None:
+        """A view by its first picture that can be read; the import looks at each of the others."""
+        header = first_header(self._tables(), key)
+        if header is None:
+            self.missing.append(f"view {name}: no data file here has its pictures")
+            return None
+        self._headers[name] = header
+        return SourceView(name, self.fps, header.width, header.height, header.encoding)
+
+    def _tables(self) -> Iterator[tuple[Path, np.ndarray | None]]:
+        """Data file and rows (None: all) of each episode whose file can be read."""
+        for episode in self.episodes:
+            try:
+                rows = self._row_numbers(episode)
+            except InputError:
+                continue  # reading the episode says so
+            yield self._data_file(episode), rows
 
     def _note_unlisted(self) -> None:
         listed = {self._data_file(episode) for episode in self.episodes}

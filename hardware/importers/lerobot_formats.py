@@ -18,9 +18,11 @@ def detect(folder: Path) -> bool:
     return (folder / "meta" / "info.json").is_file()
 
 
-def read(folder: Path) -> LeRobotSet:
-    """The set in `folder`; InputError for a version that is not read."""
+def read(folder: Path, fps: float | None = None) -> LeRobotSet:
+    """The set in `folder`; InputError for a version that is not read, and for `fps`, which it has itself."""
     info, sha256 = read_info(folder)
+    if fps is not None:
+        raise InputError("--fps", f"the set's info.json declares {info.fps:g} fps", "leave --fps out")
     reader = READERS.get(info.codebase_version)
     if reader is None:
         raise InputError(

@@ -25,7 +25,7 @@ class LeRobotV21(LeRobotSet):
         self.lengths = read_episodes_jsonl(folder / "meta" / "episodes.jsonl")
         self._take_stock()
 
-    def clip(self, episode: int, view: str, disagreements: Disagreements) -> Clip | None:
+    def _clip(self, episode: int, view: str, disagreements: Disagreements) -> Clip | None:
         """The episode's own mp4."""
         path = self._video_file(episode, self.view_key(view))
         return whole_file(path) if path.is_file() else None

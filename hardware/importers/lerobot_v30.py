@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from hardware.errors import InputError
 from hardware.importers.lerobot import ACTION, STATE, Info, LeRobotSet
 from hardware.importers.lerobot_v21 import require_next
-from hardware.importers.parquet import read_table
+from hardware.importers.parquet import column_1d, read_table
 from hardware.importers.source import Disagreements
 from hardware.importers.video import Clip, SharedVideo
 
@@ -65,7 +65,7 @@ class LeRobotV30(LeRobotSet):
         self._last_video: dict[str, tuple[Path, SharedVideo]] = {}
         self._take_stock()
 
-    def clip(self, episode: int, view: str, disagreements: Disagreements) -> Clip | None:
+    def _clip(self, episode: int, view: str, disagreements: Disagreements) -> Clip | None:
         """The episode's frames, cut out of the mp4 it shares."""
         key = self.view_key(view)
         path = self._video_file(episode, key)
@@ -126,7 +126,8 @@ class LeRobotV30(LeRobotSet):
         template = self.info.video_path or "videos/none"
         return self.path(template, video_key=key, chunk_index=chunk, file_index=file)
 
-    def _table(self, episode: int, disagreements: Disagreements) -> pa.Table:
+    def _shared_table(self, episode: int) -> pa.Table:
+        """The whole table that holds the episode; the last one is kept, since episodes share it."""
         path = self._data_file(episode)
         if self._last_table is None or self._last_table[0] != path:
             self._last_table = (
@@ -138,6 +139,14 @@ class LeRobotV30(LeRobotSet):
             raise InputError(
                 path, "the table has no column 'episode_index': its rows belong to no episode", "restore it"
             )
+        return table
+
+    def _row_numbers(self, episode: int) -> np.ndarray:
+        table = self._shared_table(episode)
+        return np.flatnonzero(column_1d(table, "episode_index", self._data_file(episode)) == episode)
+
+    def _table(self, episode: int, disagreements: Disagreements) -> pa.Table:
+        table = self._shared_table(episode)
         table = table.filter(pc.equal(table.column("episode_index"), episode))
         entry = self._entries[episode]
         if entry.stop_row - entry.first_row != entry.length:

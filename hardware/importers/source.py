@@ -1,30 +1,34 @@
 """What an importer reads from: the shape that every foreign format is brought into before it becomes a
 recording.
 
-A format is a module with `detect(folder) -> bool` and `read(folder) -> Source`;
-`hardware.importers.importing` lists them.
+A format is a module with `detect(folder) -> bool` and `read(folder, fps) -> Source`, where `fps` is a rate
+that was declared by the caller, or None; `hardware.importers.importing` lists them.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 
 from hardware.errors import InputError
+from hardware.importers.pictures import Pictures
 from hardware.importers.video import Clip
 
 
 @dataclass(frozen=True)
 class SourceView:
-    """A camera of the source: its declared size in pixels (None where it does not say) and rate in Hz."""
+    """A camera of the source: its declared size in pixels (None where it does not say), its rate in Hz, and
+    how its frames are stored.
+    """
 
     name: str
     fps: float
     width: int | None = None
     height: int | None = None
+    encoding: Literal["video", "jpeg", "rgb8"] = "video"
 
 
 @dataclass(frozen=True)
@@ -34,22 +38,24 @@ class Rows:
     Attributes
     ----------
     state : float64 (n, J), joint values in the source's unit.
-    timestamp : float64 (n,), seconds.
-    action : float64 (n, A) or None.
-    length : number of rows that the source's metadata claims.
+    timestamp : float64 (n,), seconds; None where the source has no clock: row i is at i / fps then.
+    action : float64 (m, A) or None; m is n, or less where the last rows have none.
+    length : number of rows that the source's metadata claims; None where it claims none.
     """
 
     state: np.ndarray
-    timestamp: np.ndarray
+    timestamp: np.ndarray | None
     action: np.ndarray | None
-    length: int
+    length: int | None
 
     def __len__(self) -> int:
         return len(self.state)
 
 
 class Source(Protocol):
-    """A set of episodes in a foreign format. `missing` says in words what is named but is not here."""
+    """A set of episodes in a foreign format. `missing` says in words what is named but is not here; `facts`
+    says where rate, names and the like were taken from, where the format itself does not settle it.
+    """
 
     folder: Path
     format: str
@@ -62,13 +68,14 @@ class Source(Protocol):
     views: list[SourceView]
     episodes: list[int]
     missing: list[str]
+    facts: dict[str, str]
 
     def rows(self, episode: int, disagreements: Disagreements) -> Rows:
         """The table of an episode."""
         ...
 
-    def clip(self, episode: int, view: str, disagreements: Disagreements) -> Clip | None:
-        """The video of an episode, decoded once to count it, or None where it is not here."""
+    def clip(self, episode: int, view: str, disagreements: Disagreements) -> Clip | Pictures | None:
+        """The video or the pictures of an episode, decoded once to count them; None where there are none."""
         ...
 
 

@@ -6,6 +6,7 @@ where the unit needs one, and is refused where the values cannot be what it says
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -262,7 +263,7 @@ def _meanings(name: str, seen: Seen) -> list[str]:
         "ticks": f"moves {seen.travel * 360 / TICKS_PER_TURN:.1f} deg",
         "degrees": f"moves {seen.travel:.1f} deg",
         "normalized": f"moves {seen.travel / 2:.0f} % of its range",
-        "radians": f"moves {np.rad2deg(seen.travel):.1f} deg",
+        "radians": f"moves {math.degrees(seen.travel):.1f} deg",
     }
     if is_gripper(name):
         travel["degrees"] = travel["normalized"] = f"moves {seen.travel:.0f} % of its range"

@@ -1,4 +1,4 @@
-"""Small real LeRobot sets for tests: parquet tables and encoded videos, laid out as LeRobot does."""
+"""Small real LeRobot sets for tests: tables, encoded videos and pictures, laid out as LeRobot does."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import av
+import cv2
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -222,6 +223,43 @@ def write_v30(
         rows.append(row)
     write_episode_list(folder, rows)
     return folder
+
+
+def store_pictures(
+    folder: Path, key: str, pictures: dict[int, list[bytes | None]], row_group: int | None = None
+) -> Path:
+    """Give a v2.1 or v3.0 set a feature of dtype `image`: encoded bytes in a struct in the tables, as LeRobot
+    (Hugging Face datasets) stores them. `row_group` is the number of rows a group; all by default.
+    """
+    info = json.loads((folder / "meta" / "info.json").read_text())
+    info["features"][key] = {
+        "dtype": "image",
+        "shape": [HEIGHT, WIDTH, 3],
+        "names": ["height", "width", "channels"],
+    }
+    write_json(folder / "meta" / "info.json", info)
+    for path in sorted((folder / "data").rglob("*.parquet")):
+        rows = pq.read_table(path)
+        queues = {episode: iter(mine) for episode, mine in pictures.items()}
+        found = [next(queues[episode]) for episode in rows["episode_index"].to_pylist()]
+        column = pa.array(
+            [{"bytes": data, "path": f"frame-{number:06d}.png"} for number, data in enumerate(found)],
+            pa.struct([("bytes", pa.binary()), ("path", pa.string())]),
+        )
+        pq.write_table(rows.append_column(key, column), path, row_group_size=row_group)
+    return folder
+
+
+def picture(seed: int, number: int, width: int = WIDTH, height: int = HEIGHT) -> np.ndarray:
+    """RGB uint8 (height, width, 3): blocks of chance that move with `number`."""
+    rng = np.random.default_rng(seed)
+    ground = rng.integers(0, 255, (height // 8, width // 8, 3), np.uint8).repeat(8, 0).repeat(8, 1)
+    return np.roll(ground, 3 * number, axis=1)
+
+
+def encoded(image: np.ndarray, suffix: str) -> bytes:
+    """The bytes of an RGB (or grey) image as ".jpg" or ".png"."""
+    return cv2.imencode(suffix, image[..., ::-1] if image.ndim == 3 else image)[1].tobytes()
 
 
 def write_episode_list(folder: Path, rows: list[dict[str, Any]]) -> None:

@@ -214,7 +214,7 @@ def test_images_depth_maps_and_unnamed_joints_are_said(tmp_path: Path) -> None:
     assert report.missing == [
         "names of observation.state: called joint_0 to joint_5",
         "view depth: a depth map, which is not imported",
-        "view stills: stored as single images, which are not imported",
+        "view stills: no data file here has its pictures",
     ]
     recording = Recording.open(tmp_path / "rec")
     assert recording.info.joint_names == [f"joint_{number}" for number in range(6)]

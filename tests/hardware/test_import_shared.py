@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import h5py
 import lerobot_sets as sets
 import numpy as np
 import pyarrow.parquet as pq
@@ -114,6 +115,62 @@ def test_bimanual_ticks_declared_as_something_else(shared_data: Path, tmp_path: 
     arms = {} if unit == "radians" else {arm: source / f"{arm}.json" for arm in ("arm1", "arm2")}
     with pytest.raises(InputError, match=f"its joints cannot be {unit}: arm1_j1 holds 1700 to 2076"):
         import_recording(source, tmp_path / "rec", unit=unit, calibrations=arms)
+
+
+@pytest.fixture(scope="module")
+def chunk_001(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[ImportReport, Recording]:
+    source, to = shared_data / "so101_bimanual", tmp_path_factory.mktemp("chunk") / "rec"
+    arms = {arm: source / f"{arm}.json" for arm in ("arm1", "arm2")}
+    report = import_recording(source / "data/chunk-001", to, unit="ticks", calibrations=arms)
+    return report, Recording.open(to)
+
+
+def test_chunk_001_is_what_its_tables_hold(
+    shared_data: Path, chunk_001: tuple[ImportReport, Recording]
+) -> None:
+    report, recording = chunk_001
+    assert (report.episodes, report.rows) == ([65, 70, 71], 66 + 53 + 44)
+    assert (report.frames, report.missing, report.faults) == ({"cam0": 163, "cam1": 163}, [], [])
+    assert recording.info.robot == "so101_bimanual"
+    assert {(view.encoding, view.width, view.height) for view in recording.info.views} == {("jpeg", 320, 240)}
+    for episode in report.episodes:
+        table = pq.read_table(shared_data / f"so101_bimanual/data/chunk-001/episode_{episode:06d}.parquet")
+        log = recording.episode(episode).joints()
+        np.testing.assert_array_equal(log.source_timestamp, table["t"].to_numpy())
+        for column, name in enumerate(recording.info.joint_names):
+            np.testing.assert_array_equal(log.raw[:, column], table[name].to_numpy())
+        with h5py.File(recording.folder / f"episodes/{episode:06d}.h5") as file:
+            for view in ("cam0", "cam1"):
+                assert file[f"views/{view}/data"][()].tobytes() == b"".join(
+                    table[f"{view}_image"].to_pylist()
+                )
+
+
+def test_chunk_001_known_faults_stay_visible(chunk_001: tuple[ImportReport, Recording]) -> None:
+    recording = chunk_001[1]
+    checks = {check.name: check for check in check_recording(recording)}
+    rate = checks["clock_rate"]
+    assert rate.state == "warn"
+    assert rate.evidence["declared_hz"]["joints"] == 20  # by the set around it
+    assert rate.evidence["median_hz"]["joints"] == pytest.approx(4.8, abs=0.05)
+    assert checks["still_joints"].evidence["joints"] == [f"arm1_j{number}" for number in range(1, 7)]
+    raw = recording.episode(70).joints().raw
+    assert raw is not None and set(raw[:, :6].ravel()) == {-1.0}
+    for sound in ("hashes", "joints", "counts", "clock_order", "decoded"):
+        assert checks[sound].state == "pass", checks[sound]
+
+
+def test_chunk_001_elsewhere_has_the_rate_of_its_clock(shared_data: Path, tmp_path: Path) -> None:
+    source = shared_data / "so101_bimanual"
+    arms = {arm: source / f"{arm}.json" for arm in ("arm1", "arm2")}
+    for path in (source / "data/chunk-001").iterdir():
+        (tmp_path / "set").mkdir(exist_ok=True)
+        (tmp_path / "set" / path.name).write_bytes(path.read_bytes())
+    import_recording(tmp_path / "set", tmp_path / "rec", unit="ticks", calibrations=arms)
+    info = Recording.open(tmp_path / "rec").info
+    assert info.joints_hz == pytest.approx(4.83, abs=0.01)
+    assert info.source is not None
+    assert info.source["facts"]["rate"] == "median step of 't' in episode_000065.parquet"
 
 
 def test_cr5(shared_data: Path, cr5: tuple[ImportReport, Recording]) -> None:

@@ -1,0 +1,89 @@
+"""The table of what stands beside the read-out: ranking, geometry and other probes, encoder by encoder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from bars.study import Study
+from reports.model import BesideRow, BesideTable, EncoderLine, Number
+
+
+def beside_tables(
+    study: Study, encoders: tuple[EncoderLine, ...], numbers: Mapping[str, Number]
+) -> tuple[BesideTable, ...]:
+    """One table a data entry on which anything of it was measured, in the study's order."""
+    ordered = sorted((line for line in encoders if line.measured), key=lambda line: not line.is_model)
+    found = []
+    for data in study.data:
+        sources = {line.name: study.source(line.name, data) for line in ordered}
+        rows = []
+        for suffix, label, about in _wanted(study, sources, numbers):
+            cells = {
+                name: numbers.get(f"{source}.{suffix}", Number(f"{source}.{suffix}"))
+                for name, source in sources.items()
+            }
+            if any(cell.value is not None for cell in cells.values()):
+                rows.append(BesideRow(label, about, cells))
+        columns = tuple(name for name in sources if any(row.cells[name].value is not None for row in rows))
+        models = tuple(line.name for line in ordered if line.is_model and line.name in columns)
+        if rows:
+            found.append(BesideTable(data, columns, models, tuple(rows)))
+    return tuple(found)
+
+
+def _wanted(
+    study: Study, sources: Mapping[str, str], numbers: Mapping[str, Number]
+) -> Iterator[tuple[str, str, str]]:
+    """(path after the source, label, what it is) of each row that there may be."""
+    ranking = study.ranking
+    kind = {"hard": "the same episode", "easy": "other episodes"}
+    other = "easy" if ranking.distractors == "hard" else "hard"
+    asked = f"{ranking.candidates} candidates from {kind[ranking.distractors]}, {ranking.horizon} rows ahead"
+    yield (
+        "g1b.top1",
+        "G1b top-1",
+        f"executed chunk ranked first; {asked}; chance {1 / ranking.candidates:.3f}",
+    )
+    yield "g1b.mrr", "G1b mrr", "mean reciprocal rank of the executed chunk"
+    yield "g1b.action_only", "top-1, action only", "ranked by continuity of the action, without latents"
+    yield "g1b.oracle", "top-1, true joints", "the same ranking done on the true joints"
+    yield f"g1b.{other}.top1", f"top-1, {other}", f"candidates from {kind[other]}"
+    for horizon in sorted(set(ranking.beside) - {ranking.horizon}):
+        yield f"g1b.h{horizon}.top1", f"top-1, {horizon} ahead", f"{horizon} rows ahead"
+    yield "g1b.agreement", "latent and state cost", "rank correlation of the two over the candidates"
+    yield "planning.ratio", "straight-line ratio", "joint path of straight latent lines over its chord"
+    yield "planning.above_oracle", "above straight joints", "the same, minus that of straight lines in joints"
+    yield "refit.mean", "mean R2, refitted", "interval with training episodes drawn too"
+    yield "refit.anisotropy", "anisotropy, refitted", "interval with training episodes drawn too"
+    yield "selectivity.mean", "selectivity", "R2 minus that of the control task"
+    yield "shift_null.mean", "mean, targets shifted", "R2 after targets were shifted within their episodes"
+    yield "mlp.mean", "mean R2, MLP", "a network with one hidden layer in the ridge's place"
+    for path in _parts(sources, numbers, "angle"):
+        yield path, f"{path.removeprefix('angle.')}, as an angle", "circular R2 of a joint whose log wraps"
+    yield "reverse.mean", "R2 joints to latents", "mean over latent dimensions"
+    yield "reverse.weighted", "the same, weighted", "weighted by variance; no rotation changes it"
+    yield (
+        "procrustes.residual",
+        "Procrustes residual",
+        "squared error left by joints = scale x rotation x latents",
+    )
+    yield (
+        "map.condition",
+        "condition",
+        "largest over smallest singular value of joints to latents; 1 for a rotation",
+    )
+    yield "map.orthogonality_error", "orthogonality error", "0 for a rotation"
+    yield "mcc.rotated", "MCC, rotated", "mean correlation with the joints after the best rotation"
+    yield "width.rankme", "RankMe", "dimensions in use"
+    yield "width.participation", "participation ratio", "dimensions in use, by variance"
+
+
+def _parts(sources: Mapping[str, str], numbers: Mapping[str, Number], metric: str) -> list[str]:
+    """`metric.PART` of every part that was measured of some encoder, in the order of measurement."""
+    found: dict[str, None] = {}
+    for source in sources.values():
+        start = f"{source}.{metric}."
+        found.update(
+            dict.fromkeys(f"{metric}.{path[len(start) :]}" for path in numbers if path.startswith(start))
+        )
+    return list(found)
