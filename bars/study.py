@@ -88,6 +88,7 @@ class Data(Entry):
     views : the first one anchors the alignment.
     joints : names, or `all`.
     train, evaluate : disjoint episode ranges, `0-23`, `0-3,7` or a list.
+    expect : view -> the group of joints that it is meant to show best; a check says where it does not.
     """
 
     recording: NonEmpty
@@ -95,6 +96,7 @@ class Data(Entry):
     joints: Literal["all"] | list[NonEmpty] = "all"
     train: EpisodeRange
     evaluate: EpisodeRange
+    expect: dict[NonEmpty, NonEmpty] = {}
 
     @field_validator("views", "joints")
     @classmethod

@@ -217,3 +217,10 @@ class CnnEncoder(Encoder):
                 part = torch.from_numpy(frames[start : start + ENCODE_AT_ONCE]).to(self.device)
                 latents[start : start + ENCODE_AT_ONCE] = self.network(self._normalise(part)).cpu().numpy()
         return latents
+
+    def preprocessed(self, frames: np.ndarray) -> np.ndarray:
+        """Normalised frames, float32 (B, V, 3, h, w)."""
+        assert self.views is not None
+        frames = prepare_frames(frames, len(self.views), self.image_size)
+        views = self._normalise(torch.from_numpy(frames).to(self.device))
+        return np.stack([view.cpu().numpy() for view in views], axis=1)

@@ -49,6 +49,13 @@ class Encoder(ABC):
         float32 array (B, D)
         """
 
+    def preprocessed(self, frames: np.ndarray) -> np.ndarray | None:
+        """What the first layer is given of such frames, float32, any shape; None where that cannot be told.
+
+        Integrity checks look at its mean, spread and range.
+        """
+        return None
+
     @abstractmethod
     def tensors(self) -> Iterable[tuple[str, torch.Tensor]]:
         """Every tensor that decides the latents, as (name, tensor) by rising name."""

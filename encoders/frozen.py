@@ -110,18 +110,30 @@ class TransformersEncoder(Encoder):
 
     def encode(self, frames: np.ndarray) -> np.ndarray:
         """Latents float32 (B, V * d) of uint8 frames (B, V, H, W, 3)."""
-        assert self.views is not None
-        frames = prepare_frames(frames, len(self.views), self.image_size)
-        images = frames.reshape(-1, *frames.shape[2:])  # (B V, H, W, 3)
+        images = self._images(frames)
         parts = []
         with torch.inference_mode():
             for start in range(0, len(images), IMAGES_AT_ONCE):
-                part = list(images[start : start + IMAGES_AT_ONCE])
-                inputs = self.processor(images=part, return_tensors="pt", input_data_format="channels_last")
-                output = self.model(pixel_values=inputs["pixel_values"].to(self.device))
+                pixel_values = self._pixel_values(images[start : start + IMAGES_AT_ONCE])
+                output = self.model(pixel_values=pixel_values.to(self.device))
                 parts.append(_feature(output, self.architecture["feature"]).float().cpu().numpy())
         flat = np.concatenate(parts)  # (B V, d)
         return np.ascontiguousarray(flat.reshape(len(frames), -1), np.float32)
+
+    def preprocessed(self, frames: np.ndarray) -> np.ndarray:
+        """What the processor makes of the frames, float32 (B V, 3, h, w)."""
+        return self._pixel_values(self._images(frames)).float().numpy()
+
+    def _images(self, frames: np.ndarray) -> np.ndarray:
+        """All views as single images, (B V, H, W, 3)."""
+        assert self.views is not None
+        frames = prepare_frames(frames, len(self.views), self.image_size)
+        return frames.reshape(-1, *frames.shape[2:])
+
+    def _pixel_values(self, images: np.ndarray) -> torch.Tensor:
+        inputs = self.processor(images=list(images), return_tensors="pt", input_data_format="channels_last")
+        pixel_values: torch.Tensor = inputs["pixel_values"]
+        return pixel_values
 
 
 def model_folder(name: str) -> Path:

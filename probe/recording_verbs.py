@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -329,14 +330,50 @@ def _recover(terminal: Terminal, folder: Path) -> None:
 
 
 @app.command()
-def check(recording: RecordingFolder, json: Json = False, quiet: Quiet = False) -> None:
-    """Check a recording: hashes, counts, clocks, repeated and black frames. Exit code 1 when one fails."""
-    terminal = Terminal(json, quiet)
-    from hardware.checks import check_recording
-    from hardware.recording import Recording
+def check(
+    recording: RecordingFolder,
+    reference: Annotated[
+        Path | None,
+        typer.Option(
+            "--reference", help="A good recording of the same set-up: shows swapped cameras and colours."
+        ),
+    ] = None,
+    expect: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--expect", metavar="VIEW=GROUP", help="The joints a view is meant to see best, e.g. cam0=arm1."
+        ),
+    ] = None,
+    frames: Annotated[
+        bool,
+        typer.Option("--frames/--no-frames", help="Decode every frame, or check files and joints alone."),
+    ] = True,
+    pictures: Annotated[
+        Path | None,
+        typer.Option(
+            "--pictures", metavar="DIR", help="Save what warnings and failures saw, and the view map."
+        ),
+    ] = None,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Check a recording: files, clocks, joints, units, actions, frames, and whether frames and joints belong
+    together.
 
+    Nothing is changed. Every finding is told at once, with its remedy; exit code 1 when one fails.
+    """
+    terminal = Terminal(json, quiet)
+    from hardware.recording import Recording
+    from probe.checks import check_recording, look
+
+    opened = Recording.open(recording)
+    expected = _expected(expect or [], opened)
+    other = None if reference is None else Recording.open(reference)
     with terminal.progress() as progress:
-        checks = check_recording(Recording.open(recording), progress=progress)
+        looks = look(opened, progress) if frames and opened.info.views else []
+        checks = check_recording(
+            opened, frames=frames, looks=looks, reference=other, expect=expected, progress=progress
+        )
     styles = {"pass": "green", "warn": "yellow", "fail": "bold red"}
     for one in checks:
         terminal.say(
@@ -345,11 +382,39 @@ def check(recording: RecordingFolder, json: Json = False, quiet: Quiet = False) 
             head=one.state,
             style=styles[one.state],
         )
+    counts: Counter[str] = Counter(one.state for one in checks)
+    terminal.say(", ".join(f"{counts[state]} {state}" for state in styles if counts[state]))
+    if pictures is not None:
+        from probe.checks.saving import save_pictures
+
+        for path in save_pictures(pictures, opened, checks, looks):
+            terminal.say(f"wrote {path}")
     failed = [one.name for one in checks if one.state == "fail"]
-    terminal.result(
-        {"recording": str(recording), "checks": [asdict(one) for one in checks], "failed": failed}
-    )
+    told = [{key: value for key, value in vars(one).items() if key != "picture"} for one in checks]
+    terminal.result({"recording": str(recording), "checks": told, "failed": failed})
     raise typer.Exit(FAILED if failed else DONE)
+
+
+def _expected(given: list[str], recording: Any) -> dict[str, str]:
+    """`VIEW=GROUP`, each checked against what the recording has."""
+    from hardware.errors import InputError
+    from probe.checks.view_map import joint_groups
+
+    groups = joint_groups(recording.info.joint_names)
+    found = {}
+    for text in given:
+        view, mark, group = text.partition("=")
+        if not mark:
+            raise InputError("--expect", f"{text!r} is not VIEW=GROUP", "for example --expect cam0=arm1")
+        if view not in recording.info.view_names:
+            names = ", ".join(recording.info.view_names) or "none"
+            raise InputError("--expect", f"{view!r} is not a view of the recording", f"its views: {names}")
+        if group not in groups:
+            raise InputError(
+                "--expect", f"{group!r} is not a group of its joints", f"its groups: {', '.join(groups)}"
+            )
+        found[view] = group
+    return found
 
 
 @app.command()

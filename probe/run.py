@@ -21,9 +21,10 @@ from bars.results import EncoderResult
 from bars.study import STUDY_FILE, Study
 from encoders import Encoder, LatentStore, recipe_sha256
 from encoders import train as train_encoder
+from hardware.checks import Check, Look
 from hardware.errors import InputError
 from hardware.recording import Progress, host_facts, software_versions
-from probe.extraction_checks import check_latents
+from probe.checks import check_extraction, check_leakage, check_recording, look
 from probe.facts import (
     SOFTWARE,
     DataEntry,
@@ -249,11 +250,17 @@ def _extract(
     frozen: bool,
     progress: Progress | None,
 ) -> tuple[dict[tuple[str, str], Extracted], list[dict[str, Any]]]:
-    """Latents of every encoder on every data entry whose views it can see."""
+    """Latents of every encoder on every data entry whose views it can see, and what checks say of both."""
     store = LatentStore(study.folder / "latents")
     head = Ledger.open(study.folder).head
     found: dict[tuple[str, str], Extracted] = {}
-    checks: list[dict[str, Any]] = []
+    checks: list[Check] = []
+    looks: dict[str, list[Look]] = {}
+    for data, entry in entries.items():
+        looks[data] = look(entry.recording, _named(progress, f"looking at {data}"))
+        seen = check_recording(entry.recording, looks=looks[data], expect=study.data[data].expect)
+        seen += check_leakage(entry.recording, entry.train, entry.evaluate, looks[data])
+        checks += [replace(check, name=f"{data}: {check.name}") for check in seen]
     for name, encoder in encoders.items():
         views = study.encoder_views(name)
         for data, entry in entries.items():
@@ -283,9 +290,23 @@ def _extract(
                 [store.read(encoder.fingerprint, entry.recording.episode(index).sha256) for index in split]
                 for split in (entry.train, entry.evaluate)
             )
-            found[name, data] = rows = Extracted.of(train, evaluate, entry)
-            checks += check_latents(study.source(name, data), rows.train.x, rows.evaluate.x)
-    return found, checks
+            found[name, data] = Extracted.of(train, evaluate, entry)
+            checks += check_extraction(
+                study.source(name, data),
+                encoder,
+                entry.recording,
+                store,
+                entry.train,
+                entry.evaluate,
+                views,
+                looks=looks[data],
+            )
+    return found, [_facts(check) for check in checks]
+
+
+def _facts(check: Check) -> dict[str, Any]:
+    """A check as results.json holds it; its picture is the recording's to show (`jointprobe check`)."""
+    return {key: getattr(check, key) for key in ("name", "state", "message", "evidence", "remedy")}
 
 
 def _encoder_results(

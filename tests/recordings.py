@@ -72,7 +72,8 @@ def _record_one(
             for view, offset_ns in (("front", 3_000_000), ("side", 7_000_000)):
                 captured = START_NS + number * 100_000_000 + offset_ns
                 image = scene(joints_at(np.array([captured]))[0])
-                if view == "side":
+                if view == "side":  # from the other side, or it would be one camera under two names
+                    image = image[::-1, ::-1]
                     image = cv2.imencode(".jpg", cv2.cvtColor(image, cv2.COLOR_RGB2BGR))[1].tobytes()
                 episode.frame(view, captured, number, image)
         episode.clocks(start=(START_NS, START_NS), end=(int(samples[-1]), int(samples[-1])))

@@ -6,18 +6,24 @@ from collections.abc import Sequence, Sized
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import numpy as np
+
 State = Literal["pass", "warn", "fail"]
 
 
 @dataclass(frozen=True)
 class Check:
-    """One finding. `evidence` holds the numbers, and under `episodes` the episodes they come from."""
+    """One finding. `evidence` holds the numbers, and under `episodes` the episodes they come from.
+
+    `picture` is RGB uint8 (h, w, 3), at most about 640 pixels wide, where a picture shows it better.
+    """
 
     name: str
     state: State
     message: str
     evidence: dict[str, Any] = field(default_factory=dict)
     remedy: str = ""
+    picture: np.ndarray | None = field(default=None, compare=False, repr=False)
 
 
 def and_more(found: Sized) -> str:

@@ -75,10 +75,15 @@ def check_clock_rate(recording: Recording, logs: dict[int, JointLog]) -> Check:
     }
     if widest is not None:
         evidence["widest_apart_s"] = round(apart_s[widest], 3)
+    stamped = {
+        f"view {view.name}": ", by the pts of its video"
+        for view in recording.info.views
+        if view.encoding == "video"
+    }
     said = "; ".join(
         f"{name} {median:.1f} Hz"
         + (f" by the median step, {mean:.1f} on average" if abs(median - mean) > 0.005 * mean else "")
-        + f" ({declared[name]:g} declared)"
+        + f" ({declared[name]:g} declared{stamped.get(name, '')})"
         for name, (median, mean) in rates.items()
     )
     # The mean judges: a clock of coarse ticks (15 Hz as steps of 65 and 70 ms) has an odd median and loses

@@ -18,9 +18,14 @@ from tests.recordings import make_recording, small_info
 
 ROWS, FRAMES = 205, 20
 PERIOD_NS, FRAME_NS = 10_000_000, 100_000_000
-NAMES = [
+JOINT_NAMES = [
     *("hashes", "contiguity", "joints", "counts", "clock_order", "clock_rate", "clock_steps", "still_joints"),
-    *("joint_limits", "joint_offsets", "actions", "faults", "decoded", "black_frames", "repeated_frames"),
+    *("joint_limits", "joint_offsets", "units", "sentinels", "joint_leaps", "raw_ticks", "stuck_joints"),
+    *("actions", "action_lag", "directions", "joint_order", "faults"),
+]
+NAMES = [
+    *(*JOINT_NAMES, "decoded", "black_frames", "repeated_frames", "frozen_frames", "repeat_pattern"),
+    *("torn_frames", "identical_views", "shared_frames", "first_frames"),
 ]
 
 Change = Callable[[dict], None]
@@ -77,7 +82,7 @@ def test_a_sound_recording_passes_everything(tmp_path: Path) -> None:
     assert not_passed(checked(recording)) == {}
     check_recording(recording, progress=lambda *step: seen.append(step))
     assert seen[-1] == (3, 3, "episode 2, view front")
-    assert [check.name for check in check_recording(recording, frames=False)] == NAMES[:-3]
+    assert [check.name for check in check_recording(recording, frames=False)] == JOINT_NAMES
 
 
 def still(parts: dict) -> None:
@@ -103,10 +108,10 @@ def fault(parts: dict) -> None:
 
 
 CASES: list[tuple[Change, dict[str, str], str, str]] = [
-    (still, {"repeated_frames": "warn"}, "repeated_frames", "episode 1 front"),
+    (still, {"repeated_frames": "warn", "frozen_frames": "warn"}, "repeated_frames", "episode 1 front"),
     (black, {"black_frames": "warn", "repeated_frames": "warn"}, "black_frames", "episode 1 front 3 of 20"),
     (late, {"clock_steps": "warn"}, "clock_steps", "joints: steps of 0.008 to 0.030 s"),
-    (beyond, {"joint_limits": "warn"}, "joint_limits", "joint0 by 0.500 in episode 1"),
+    (beyond, {"joint_limits": "warn", "joint_leaps": "warn"}, "joint_limits", "joint0 by 0.500 in episode 1"),
     (
         fault,
         {"faults": "warn"},

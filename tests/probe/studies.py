@@ -21,7 +21,7 @@ encoders:
     on: moves
   untrained: {load: "untrained:cnn", twin_of: W1, role: control}
   pixels: {train: {kind: pixels, image_size: 8, components: 8}, on: moves, role: baseline}
-probe: {resamples: 200, permutations: 20}
+probe: {resamples: 200, permutations: 20, refits: 20, mlp: false, learning_curve: false}
 claims:
   - {id: C1, text: It reads., primary: true}
 bars:

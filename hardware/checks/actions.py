@@ -1,0 +1,279 @@
+"""Actions against the joints: copies, the lag between them, velocities, signs and order."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from hardware.calibration import is_gripper
+from hardware.checks.check import Check
+from hardware.episode import ActionLog, JointLog
+from hardware.errors import InputError
+from hardware.recording import Recording
+
+IDENTITY_LAGS = range(-3, 4)
+LONGEST_LAG_S = 0.5  # a follower is never later
+LAGS = 25  # tried on either side, at most
+FEW_LAGS = 10  # the data must be this many times as long as the longest lag
+FEW_MOVING = 0.02  # rad of std: a joint that moves less has no correlation worth a word
+# Correlations: of an action with what it commands (0.98 and more on 4 real arms and the twin), and the least
+# that another explanation must be better by: as a difference, and as one of Fisher's z.
+FOLLOWS, BETTER, BETTER_Z = 0.8, 0.15, 0.7
+VELOCITY = 0.7  # of an action with the velocity it commands, which is noisy (0.99 on a Dobot CR5)
+
+
+def read_actions(recording: Recording, logs: dict[int, JointLog]) -> dict[int, ActionLog]:
+    """What was sent, by episode; damaged files and episodes without actions are left out."""
+    found = {}
+    for index in logs:
+        try:
+            actions = recording.episode(index).actions()
+        except InputError:
+            continue  # its hash says so
+        if actions is not None and len(actions.target):
+            found[index] = actions
+    return found
+
+
+def check_actions(recording: Recording, logs: dict[int, JointLog], actions: dict[int, ActionLog]) -> Check:
+    """Whether actions are the joints themselves, some rows away: then nothing was sent."""
+    names = recording.info.actions.names if recording.info.actions else []
+    columns = [recording.info.joint_names.index(name) for name in names if name in recording.info.joint_names]
+    if not names or len(columns) < len(names):
+        return Check(
+            "actions",
+            "pass",
+            "no actions to compare with the joints"
+            if not names
+            else "actions do not carry the joints' names",
+        )
+    same: Counter[int] = Counter()
+    total: Counter[int] = Counter()
+    for index, sent_log in actions.items():
+        log = logs[index]
+        joints = log.raw if log.raw is not None else log.position
+        if len(sent_log.target) != len(joints):
+            continue
+        sent = sent_log.raw if sent_log.raw is not None else sent_log.target
+        for lag in IDENTITY_LAGS:
+            ahead, behind = max(0, lag), max(0, -lag)
+            state = joints[ahead : len(joints) - behind, columns]
+            action = sent[behind : len(sent) - ahead]
+            moved = np.any(np.diff(state, axis=0, prepend=state[:1]) != 0, axis=1)
+            same[lag] += int((np.all(state == action, axis=1) & moved).sum())
+            total[lag] += int(moved.sum())
+    shares = {lag: same[lag] / total[lag] for lag in sorted(total) if total[lag]}
+    evidence = {"equal_share_by_lag": {str(lag): round(share, 4) for lag, share in shares.items()}}
+    identical = [lag for lag, share in shares.items() if share > 0.95]
+    if not identical:
+        return Check("actions", "pass", "actions are not copies of the joints", evidence)
+    lag = identical[0]
+    return Check(
+        "actions",
+        "warn",
+        f"action[t] equals joints[t{lag:+d}] in {shares[lag]:.1%} of the rows that move",
+        evidence,
+        "nothing was sent here: do not read these actions as commands",
+    )
+
+
+@dataclass(frozen=True)
+class Pairing:
+    """How actions and joints go together: P joints that move, each with an action column of its own.
+
+    Attributes
+    ----------
+    names : the joints, and `columns` their numbers.
+    lag_rows, lag_s : the joints follow the actions by so much.
+    velocity : whether the actions go with the joints' velocity rather than with their position.
+    own : median correlation of each joint with its own action, over position and over velocity, (2,).
+    correlation : of each joint (rows) with each of those actions (columns) at that lag, (P, P).
+    """
+
+    names: list[str]
+    columns: list[int]
+    lag_rows: int
+    lag_s: float
+    velocity: bool
+    own: tuple[float, float]
+    correlation: np.ndarray
+
+
+def pair_actions(
+    recording: Recording, logs: dict[int, JointLog], actions: dict[int, ActionLog]
+) -> Pairing | None:
+    """Compare each joint that moves with each action at every lag; None where there is too little.
+
+    Correlations are over all rows, each episode around its own mean, so that what differs between episodes
+    cannot make them.
+    """
+    info = recording.info
+    if info.actions is None:
+        return None
+    columns = _own_columns(info.joint_names, info.actions.names)
+    pairs = list(_on_one_clock(logs, actions))
+    enough = FEW_LAGS * LONGEST_LAG_S * info.joints_hz
+    if not columns or sum(len(state) for state, _ in pairs) < enough:
+        return None
+    states = [_centred(state[:, [joint for joint, _ in columns]]) for state, _ in pairs]
+    sent = [_centred(target[:, [column for _, column in columns]]) for _, target in pairs]
+    spread = [np.concatenate(one).std(axis=0) for one in (states, sent)]
+    floor = np.array([FEW_MOVING if info.joints[joint].unit == "rad" else 1e-9 for joint, _ in columns])
+    moving = np.flatnonzero((spread[0] > floor) & (spread[1] > 1e-9))
+    if not len(moving):
+        return None
+    states, sent = ([one[:, moving] for one in parts] for parts in (states, sent))
+    speeds = [np.gradient(one, axis=0) if len(one) > 1 else np.zeros_like(one) for one in states]
+    stride = max(1, round(LONGEST_LAG_S * info.joints_hz / LAGS))
+    reach = max(3, round(LONGEST_LAG_S * info.joints_hz))
+    lags = range(-reach // stride * stride, reach + 1, stride)
+    best = []
+    for followed in (states, speeds):
+        by_lag = {lag: _correlations(followed, sent, lag) for lag in lags}
+        # The sign is for later: a reversed gripper must not choose the lag, so the size does.
+        lag = max(by_lag, key=lambda one: float(np.median(np.abs(np.diag(by_lag[one])))))
+        best.append((lag, by_lag[lag], float(np.median(np.abs(np.diag(by_lag[lag]))))))
+    velocity = best[1][2] > VELOCITY and best[1][2] > best[0][2] + BETTER
+    lag, correlation, _ = best[velocity]
+    return Pairing(
+        names=[info.joint_names[columns[number][0]] for number in moving],
+        columns=[columns[number][0] for number in moving],
+        lag_rows=lag,
+        lag_s=lag / info.joints_hz,
+        velocity=velocity,
+        own=(best[0][2], best[1][2]),
+        correlation=correlation,
+    )
+
+
+def _own_columns(joints: list[str], actions: list[str]) -> list[tuple[int, int]]:
+    """(joint, action) columns that belong together: by name, or else by order where as many are there."""
+    named = [(joints.index(name), column) for column, name in enumerate(actions) if name in joints]
+    if named or len(actions) < len(joints):
+        return named
+    return [(number, number) for number in range(len(joints))]
+
+
+def _on_one_clock(
+    logs: dict[int, JointLog], actions: dict[int, ActionLog]
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """(position (n, J), target (n, A)) of each episode; an action holds until the next one."""
+    for index, sent in actions.items():
+        log = logs[index]
+        if len(sent.time_ns) == len(log.time_ns) and np.array_equal(sent.time_ns, log.time_ns):
+            yield log.position, sent.target
+        elif len(log.time_ns):
+            latest = np.searchsorted(sent.time_ns, log.time_ns, side="right") - 1
+            known = latest >= 0
+            yield log.position[known], sent.target[latest[known]]
+
+
+def _centred(values: np.ndarray) -> np.ndarray:
+    return values - values.mean(axis=0) if len(values) else values
+
+
+def _correlations(states: list[np.ndarray], sent: list[np.ndarray], lag: int) -> np.ndarray:
+    """Correlation of state[t + lag] with action[t], (P, P): joints by actions."""
+    ahead, behind = max(0, lag), max(0, -lag)
+    later = np.concatenate([one[ahead : max(0, len(one) - behind)] for one in states])
+    earlier = np.concatenate([one[behind : max(0, len(one) - ahead)] for one in sent])
+    size = np.sqrt(np.outer((later**2).sum(axis=0), (earlier**2).sum(axis=0)))
+    return np.asarray(later.T @ earlier / np.maximum(size, 1e-12))
+
+
+def check_action_lag(recording: Recording, pairing: Pairing | None) -> Check:
+    """By how much the joints follow the actions, and whether actions are positions at all."""
+    if pairing is None:
+        return Check("action_lag", "pass", "not testable: no actions beside joints that move")
+    evidence = {
+        "lag_rows": pairing.lag_rows,
+        "lag_s": round(pairing.lag_s, 4),
+        "correlation_with_position": round(pairing.own[0], 4),
+        "correlation_with_velocity": round(pairing.own[1], 4),
+        "velocity": pairing.velocity,
+    }
+    when = "at the same row" if pairing.lag_rows == 0 else f"by {abs(pairing.lag_rows)} rows"
+    order = "leads" if pairing.lag_rows >= 0 else "follows"
+    if pairing.velocity:
+        declared = recording.info.actions is not None and "velocit" in recording.info.actions.meaning
+        return Check(
+            "action_lag",
+            "pass" if declared else "warn",
+            f"actions are velocities: they go with the joints' velocity (median correlation "
+            f"{pairing.own[1]:.2f}), not with their position ({pairing.own[0]:.2f}), "
+            f"which the action {order} {when}",
+            evidence,
+            "" if declared else "do not read them as positions: a comparison with the joints means nothing",
+        )
+    if pairing.own[0] < FOLLOWS:
+        return Check(
+            "action_lag",
+            "pass",
+            f"cannot tell: actions go with neither position ({pairing.own[0]:.2f}) nor velocity "
+            f"({pairing.own[1]:.2f})",
+            evidence,
+        )
+    message = f"the action {order} the joints {when} ({pairing.lag_s:+.3f} s)"
+    if pairing.lag_rows < 0:
+        return Check(
+            "action_lag",
+            "warn",
+            message,
+            evidence,
+            "no command comes after its motion: the streams are shifted, or actions were made of joints",
+        )
+    return Check("action_lag", "pass", message, evidence)
+
+
+def check_directions(pairing: Pairing | None) -> Check:
+    """Whether each joint, and the gripper above all, moves the way it is told."""
+    if pairing is None or max(pairing.own) < FOLLOWS:
+        return Check("directions", "pass", "not testable: no actions that the joints follow")
+    own = np.diag(pairing.correlation)
+    evidence = {"correlation": {name: round(float(one), 4) for name, one in zip(pairing.names, own)}}
+    against = [name for name, one in zip(pairing.names, own) if one < -FOLLOWS]
+    if not against:
+        return Check("directions", "pass", "joints move the way they are told", evidence)
+    what = "gripper polarity differs: " if any(is_gripper(name) for name in against) else ""
+    return Check(
+        "directions",
+        "fail",
+        f"{what}{', '.join(against)} moves against its action (correlation "
+        f"{min(evidence['correlation'][name] for name in against):.2f})",
+        evidence | {"joints": against},
+        "joints and actions were converted with different signs: reverse one of them",
+    )
+
+
+def check_joint_order(pairing: Pairing | None) -> Check:
+    """Whether each joint follows the action of its own name, and none another's."""
+    if pairing is None or len(pairing.names) < 2:
+        return Check("joint_order", "pass", "not testable: fewer than two joints that move beside actions")
+    # Fisher's z: joints that move together all have high correlations, whose differences lie near 1.
+    z = np.arctanh(np.minimum(np.abs(pairing.correlation), 0.9999))
+    best = z.argmax(axis=1)
+    rows = range(len(z))
+    crossed = [
+        row
+        for row in rows
+        if best[row] != row
+        and z[row, best[row]] > np.arctanh(FOLLOWS)
+        and z[row, best[row]] > z[row, row] + BETTER_Z
+    ]
+    evidence = {"follows": {pairing.names[row]: pairing.names[int(best[row])] for row in rows}}
+    # Several joints may go with one action in a reach; crossed columns each have a best one of their own.
+    if len(crossed) < 2 or len({int(best[row]) for row in crossed}) < len(crossed):
+        return Check("joint_order", "pass", "no joint follows another joint's action", evidence)
+    said = ", ".join(
+        f"{pairing.names[row]} follows the action of {pairing.names[int(best[row])]}" for row in crossed
+    )
+    return Check(
+        "joint_order",
+        "fail",
+        said,
+        evidence | {"joints": [pairing.names[row] for row in crossed]},
+        "the columns of joints and actions are in different orders: import the set again with its names",
+    )

@@ -1,0 +1,272 @@
+"""Episodes among each other: another episode's video, rows out of order, a neutral that moved in between."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import t as student_t
+
+from hardware.checks import Check
+from probe.checks.pixels import MIN_ROWS, PixelRows, centred, held_out, predict_held_out
+from probe.clusters import EpisodeClusters
+from probe.moments import FloatArray
+from probe.statistics import ResidualSums, r2
+
+MIN_EPISODES = 4
+FITS_BETTER = 0.6  # frames are another episode's where they leave this share of what their own leaves over
+MIN_R, BETTER_R = (
+    0.5,
+    0.3,
+)  # correlation with the better-fitting episode's joints, and beyond that with its own
+# Two episodes whose videos were exchanged each fit the other's joints better: twice as much as any two did in
+# 60 clean simulated recordings of two views (0.11).
+MUTUALLY_BETTER_R = 0.22
+ROUGH, SMOOTH = 0.8, 0.6  # one-step against four-step distance: rows in no order, rows in order
+OFFSET_R2, TIMES_BETTER = 0.1, 3  # R2 of the right pairing lies far above that of a wrong one
+CHANGES = 0.6 / 255  # a step of less (root mean square, of 1) may be the camera's noise, which has no order
+STEP_RAD, STEP_LEVEL = 0.03, 0.01
+MIN_STEP_EPISODES, MIN_STEP_R2 = 6, 0.5
+
+
+def step_ratio(values: NDArray[np.generic]) -> float:
+    """Mean distance of rows one apart over that of rows four apart, of values [n, K].
+
+    About 0.25 to 0.6 for a smooth course, 1 for rows in no order (or for noise around a standstill); NaN
+    where nothing changes.
+    """
+    v = np.asarray(values, dtype=np.float64)
+    near, far = (float(np.linalg.norm(v[k:] - v[:-k], axis=1).mean()) for k in (1, 4))
+    return near / far if far > 0 else float("nan")
+
+
+def check_row_order(rows: PixelRows) -> Check:
+    """Whether frames follow each other as smoothly as joints do, episode by episode."""
+    name = f"row_order_{rows.view}"
+    scale = np.maximum(rows.position.std(axis=0), 1e-9)
+    features = rows.features
+    found, ratios = [], {}
+    for cluster, episode in enumerate(rows.episodes):
+        index = rows.clusters.rows(cluster)
+        frames = step_ratio(features[index])
+        joints = step_ratio(rows.position[index][:, rows.moving] / scale[rows.moving])
+        ratios[str(episode)] = {"frames": round(frames, 3), "joints": round(joints, 3)}
+        change = np.sqrt((np.diff(features[index], axis=0) ** 2).mean())
+        if frames > ROUGH and joints < SMOOTH and change > CHANGES:
+            found.append((episode, "frames", frames, joints))
+        elif joints > ROUGH and frames < SMOOTH:
+            found.append((episode, "joints", frames, joints))
+    if not rows.moving.any():
+        return Check(name, "pass", "not testable: no joint moves")
+    if not found:
+        return Check(name, "pass", f"frames of {rows.view} and joints follow one another in order")
+    said = ", ".join(
+        f"episode {e}: {what} are in no order (frames {f:.2f}, joints {j:.2f})" for e, what, f, j in found[:5]
+    )
+    return Check(
+        name,
+        "fail",
+        f"{rows.view}, {said}",
+        {"episodes": [e for e, *_ in found], "one_step_over_four": ratios},
+        "rows were shuffled on one side only: sort both by time, or leave these episodes out",
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Fit:
+    """How well the frames of episode e fit the joints of episode k: correlation [E, E], over joints."""
+
+    correlation: FloatArray
+    residual: FloatArray
+
+
+def check_own_video(rows: PixelRows) -> Check:
+    """Whether each episode's frames are its own: if not, they fit another episode's joints better.
+
+    A probe that has not seen an episode predicts joints from its frames; they are compared, about their
+    means, with the joints of every episode over the rows that both have. A whole set that is off by one
+    episode has no such probe: for it, frames of episode e + k are paired with joints of episode e from the
+    start.
+    """
+    name = f"own_video_{rows.view}"
+    clusters, keep = rows.clusters, rows.moving
+    if len(clusters) < MIN_EPISODES or not keep.any():
+        return Check(name, "pass", f"not testable: fewer than {MIN_EPISODES} episodes in which a joint moves")
+    offset = _set_offset(rows)
+    if offset is not None:
+        k, there, here = offset
+        return Check(
+            name,
+            "fail",
+            f"{rows.view}: joints of episode e fit the video of episode e{k:+d} "
+            f"(R2 {there:.2f}, with their own {here:.2f})",
+            {"episodes": rows.episodes, "offset": k, "r2": there, "r2_own": here},
+            "videos and rows were paired by position: pair them by episode number",
+        )
+    y = centred(rows.position, clusters)[:, keep]
+    scale = y.std(axis=0)
+    fit = _cross_fit(rows.held_out.prediction[:, keep] / scale, y / scale, clusters)
+    own = np.diag(fit.residual)
+    found = {}
+    for e, episode in enumerate(rows.episodes):
+        k = int(np.argmax(np.where(np.arange(len(clusters)) == e, -np.inf, fit.correlation[e])))
+        typical = float(np.median(np.delete(own, e)))
+        if (
+            fit.residual[e, k] < FITS_BETTER * own[e]
+            and fit.correlation[e, k] > MIN_R
+            and fit.correlation[e, k] > fit.correlation[e, e] + BETTER_R
+            and own[e] > 1.5 * typical
+        ):
+            found[episode] = (rows.episodes[k], float(fit.correlation[e, e]), float(fit.correlation[e, k]))
+    for e, k in _exchanged(fit.correlation):
+        for one, other in ((e, k), (k, e)):
+            own_r, better = (float(fit.correlation[one, which]) for which in (one, other))
+            found.setdefault(rows.episodes[one], (rows.episodes[other], own_r, better))
+    evidence = {
+        "episodes": list(found),
+        "own_correlation": {
+            str(episode): round(float(fit.correlation[e, e]), 3) for e, episode in enumerate(rows.episodes)
+        },
+        "belongs_to": {str(e): other for e, (other, _, _) in found.items()},
+    }
+    if not found:
+        message = f"no episode's frames of {rows.view} fit another episode's joints better"
+        return Check(name, "pass", message, evidence)
+    said = ", ".join(
+        f"episode {e} has the video of episode {other} "
+        f"(correlation {better:.2f}, with its own joints {own_r:.2f})"
+        for e, (other, own_r, better) in list(found.items())[:5]
+    )
+    return Check(
+        name,
+        "fail",
+        f"{rows.view}: {said}",
+        evidence,
+        "leave these episodes out, or import them again by episode number",
+    )
+
+
+def _cross_fit(prediction: FloatArray, y: FloatArray, clusters: EpisodeClusters) -> _Fit:
+    count = len(clusters)
+    correlation, residual = np.zeros((count, count)), np.full((count, count), np.inf)
+    for e in range(count):
+        for k in range(count):
+            n = min(clusters.count[e], clusters.count[k])
+            if n < MIN_ROWS:
+                continue
+            p, t = prediction[clusters.rows(e)[:n]], y[clusters.rows(k)[:n]]
+            p, t = p - p.mean(axis=0), t - t.mean(axis=0)
+            correlation[e, k] = (p * t).sum() / max(np.linalg.norm(p) * np.linalg.norm(t), 1e-12)
+            residual[e, k] = ((p - t) ** 2).mean()
+    return _Fit(correlation, residual)
+
+
+def _exchanged(correlation: FloatArray) -> list[tuple[int, int]]:
+    """Pairs of episodes whose frames fit each other's joints better than their own; correlation [E, E]."""
+    better = correlation - np.diag(correlation)[:, None]
+    both = (np.minimum(correlation, correlation.T) > MIN_R) & (
+        np.minimum(better, better.T) > MUTUALLY_BETTER_R
+    )
+    return [(int(e), int(k)) for e, k in np.argwhere(np.triu(both, 1))]
+
+
+def _set_offset(rows: PixelRows) -> tuple[int, float, float] | None:
+    """(k, R2 at k, R2 at 0) where the whole set's videos are k episodes off and it is beyond doubt."""
+    y = centred(rows.position, rows.clusters)[:, rows.moving]
+    own = _mean_r2(y, rows.held_out.prediction[:, rows.moving])
+    if own > 1 / TIMES_BETTER:
+        return None
+    other, k = max((_r2_at_offset(rows, k), k) for k in (-1, 1))
+    return (k, other, own) if other > OFFSET_R2 and other > TIMES_BETTER * own else None
+
+
+def _r2_at_offset(rows: PixelRows, k: int) -> float:
+    pairs = [(e, e + k) for e in range(len(rows.clusters)) if 0 <= e + k < len(rows.clusters)]
+    frames, joints, labels = [], [], []
+    for e, other in pairs:
+        n = min(rows.clusters.count[e], rows.clusters.count[other])
+        frames.append(rows.clusters.rows(other)[:n])
+        joints.append(rows.clusters.rows(e)[:n])
+        labels.append(np.full(n, e))
+    clusters = EpisodeClusters.of(np.concatenate(labels))
+    x = centred(rows.features[np.concatenate(frames)], clusters)
+    y = centred(rows.position[np.concatenate(joints)][:, rows.moving], clusters)
+    return _mean_r2(y, held_out(x, y, clusters).prediction)
+
+
+def _mean_r2(y: FloatArray, prediction: FloatArray) -> float:
+    """Mean R2 over joints, of values about their episode's mean; a joint below 0 counts as 0."""
+    variance = np.maximum((y**2).sum(axis=0), 1e-300)
+    return float((1 - ((y - prediction) ** 2).sum(axis=0) / variance).clip(min=0.0).mean())
+
+
+def check_calibration_step(
+    name: str,
+    x: NDArray[np.generic],
+    y: FloatArray,
+    clusters: EpisodeClusters,
+    joints: Sequence[str],
+    radians: NDArray[np.bool_],
+) -> Check:
+    """Whether a joint's neutral moves between two episodes while the probe's slope stays: a step in its bias.
+
+    The slope is fitted within other episodes, so that a step cannot bend it; an episode's bias is mean(y) -
+    mean(x) slope. For every joint that the probe reads (R2 within episodes at least 0.5) and every place
+    between two episodes (at least two on each side) the two sides' biases are compared by Student's t with
+    pooled variance, and the smallest p is multiplied by the number of comparisons (Bonferroni). A step also
+    has to be 0.03 rad at least.
+
+    Parameters
+    ----------
+    x, y : features [N, D] (pixels or latents) and joints [N, J], episodes numbered in the order of time.
+    radians : bool [J], joints in rad that move; the others are left out.
+    """
+    count = len(clusters)
+    columns = np.flatnonzero(radians)
+    if count < MIN_STEP_EPISODES or not len(columns):
+        message = f"not testable: fewer than {MIN_STEP_EPISODES} episodes in which a joint in rad moves"
+        return Check(name, "pass", message)
+    within = centred(y[:, columns], clusters)
+    fit = held_out(centred(x, clusters), within, clusters)
+    read = r2(((within - fit.prediction) ** 2).sum(axis=0), (within**2).sum(axis=0)) >= MIN_STEP_R2
+    columns = columns[read]
+    if not len(columns):
+        return Check(name, "pass", f"not testable: no joint is read with an R2 of {MIN_STEP_R2}")
+    level = predict_held_out(x, y[:, columns], clusters, fit.alpha, centre=True)
+    bias = ResidualSums.of(y[:, columns], level, clusters).bias()  # [E, J]
+    cut, j, p_value, step_rad = _strongest_step(bias)
+    evidence = {
+        "joints_read": [joints[c] for c in columns],
+        "p_value": p_value,
+        "step_rad": round(step_rad, 4),
+    }
+    if p_value >= STEP_LEVEL:
+        return Check(name, "pass", "no joint's neutral is shown to move between episodes", evidence)
+    before, after = (int(clusters.labels[e]) for e in (cut - 1, cut))
+    return Check(
+        name,
+        "warn",
+        f"{joints[columns[j]]} reads {step_rad:+.3f} rad from episode {after} on, "
+        f"against what the frames show (p {p_value:.1e})",
+        {**evidence, "episodes": [before, after], "joint": joints[columns[j]]},
+        "calibrated again, or the camera moved, in between: do not train across that step",
+    )
+
+
+def _strongest_step(bias: FloatArray) -> tuple[int, int, float, float]:
+    """Of biases [E, J]: first episode after the step, joint, p (times the comparisons made), step."""
+    count, joints = bias.shape
+    best = (2, 0, 1.0, 0.0)
+    for cut in range(2, count - 1):
+        before, after = bias[:cut], bias[cut:]
+        step = after.mean(axis=0) - before.mean(axis=0)
+        squares = before.var(axis=0) * cut + after.var(axis=0) * (count - cut)
+        error = np.sqrt(squares / (count - 2) * (1 / cut + 1 / (count - cut)))
+        p = 2 * student_t.sf(np.abs(step) / np.maximum(error, 1e-9), count - 2) * joints * (count - 3)
+        p[np.abs(step) < STEP_RAD] = 1.0
+        j = int(np.argmin(p))
+        if p[j] < best[2]:
+            best = (cut, j, float(p[j]), float(step[j]))
+    return best
