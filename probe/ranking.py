@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,7 +38,11 @@ from probe.chunks import (
     valid_anchors,
 )
 from probe.clusters import EpisodeClusters
+from probe.frame import to_frame
 from probe.moments import FloatArray
+
+if TYPE_CHECKING:
+    import pandas
 
 _TIE = 1e-9  # costs nearer than this, relative and in standard deviations, differ by rounding alone
 _BLOCK = 4_000_000  # numbers held at once
@@ -158,6 +162,10 @@ class Rankings:
     def rows(self) -> list[dict[str, Any]]:
         """The rows of all rankings, one below the other."""
         return [row for one in self.rankings for row in one.rows()]
+
+    def to_frame(self) -> pandas.DataFrame:
+        """`rows` as a pandas frame."""
+        return to_frame(self.rows())
 
     def __str__(self) -> str:
         return "\n".join(map(str, self.rankings))

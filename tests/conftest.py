@@ -13,8 +13,8 @@ from hypothesis import settings
 
 os.environ.setdefault("MUJOCO_GL", "egl")
 os.environ.setdefault("MPLBACKEND", "Agg")
-# One thread for the small matrices of tests: where cores are shared, two that wait for each other take several
-# times as long as one.
+# One thread for the small matrices of tests: on shared cores two that wait for each other take several times
+# as long as one.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ["HF_HUB_OFFLINE"] = "1"
 

@@ -6,9 +6,11 @@ import re
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from bars import Study, template
 from encoders import load_encoder, parse_recipe
+from tests.recordings import make_recording
 
 README = Path(__file__).parents[1] / "README.md"
 
@@ -26,10 +28,19 @@ def test_the_study_in_thirty_lines_is_a_study(tmp_path: Path) -> None:
 
 
 def test_the_encoder_of_ones_own_is_one(tmp_path: Path) -> None:
-    (text,) = blocks("python")
+    text = next(block for block in blocks("python") if "class Mine" in block)
     (tmp_path / "mine.py").write_text(text)
     encoder = load_encoder("import:mine.py:build", views=["front", "wrist"], base=tmp_path)
     assert encoder.encode(np.zeros((4, 2, 8, 8, 3), np.uint8)).shape == (4, 6)
+
+
+def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = next(block for block in blocks("python") if "ridge_probe" in block)
+    make_recording(tmp_path / "recordings" / "bowls")
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    rows = {"latents": rng.standard_normal((520, 4)), "joints": rng.standard_normal((520, 2))}
+    exec(text, {**rows, "episodes": np.repeat(np.arange(26), 20)})
 
 
 def test_the_first_two_commands_are_targets_of_the_makefile() -> None:
