@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from bars.study import Study
-from reports.model import BesideRow, BesideTable, EncoderLine, Number
+from reports.model import BesideRow, BesideTable, EncoderLine, Number, PlainTable
+from reports.numbers import flat, interval, plain
 
 
 def beside_tables(
@@ -87,3 +89,68 @@ def _parts(sources: Mapping[str, str], numbers: Mapping[str, Number], metric: st
             dict.fromkeys(f"{metric}.{path[len(start) :]}" for path in numbers if path.startswith(start))
         )
     return list(found)
+
+
+def plain_tables(tables: Mapping[str, Any]) -> tuple[PlainTable, ...]:
+    """What results.json holds in tables of its own: learning curves, similarity, encoders at equal width."""
+    found = [_curves(tables), _similarity(tables), _equal_width(tables)]
+    return tuple(table for table in found if table.rows)
+
+
+def _curves(tables: Mapping[str, Any]) -> PlainTable:
+    curves = tables.get("learning_curves") or {}
+    sizes = sorted({point["episodes"] for curve in curves.values() for point in curve})
+    rows = []
+    for source, curve in curves.items():
+        at = {point["episodes"]: point for point in curve}
+        rows.append((flat(source), *(_number(at[size], "r2_mean") if size in at else "" for size in sizes)))
+    return PlainTable(
+        "Mean R2 by training episodes",
+        "Mean over random orders of the training episodes; a curve that still rises asks for more of them.",
+        ("encoder", *(f"{size} episodes" for size in sizes)),
+        tuple(rows),
+    )
+
+
+def _similarity(tables: Mapping[str, Any]) -> PlainTable:
+    rows = [
+        (
+            flat(" and ".join(map(str, row["pair"]))),
+            _number(row, "cka_by_episode"),
+            _number(row, "cka_by_row", False),
+        )
+        for row in tables.get("similarity") or ()
+    ]
+    return PlainTable(
+        "Similarity of encoders",
+        "Debiased linear CKA on the evaluation rows, from pairs of rows of different episodes; by row it is "
+        "too high where rows of an episode are alike.",
+        ("encoders", "by episode", "by row"),
+        tuple(rows),
+    )
+
+
+def _equal_width(tables: Mapping[str, Any]) -> PlainTable:
+    rows = [
+        (
+            flat(row["encoder"]),
+            flat(row["at_the_width_of"]),
+            str(row["width"]),
+            _number(row, "r2_mean"),
+            _number(row, "variance_kept", False),
+        )
+        for row in tables.get("equal_width") or ()
+    ]
+    return PlainTable(
+        "At equal width",
+        "The wider model's latents at the narrower one's width (PCA of training rows), probed anew.",
+        ("encoder", "at the width of", "width", "mean R2", "variance kept"),
+        tuple(rows),
+    )
+
+
+def _number(row: Mapping[str, Any], key: str, bounded: bool = True) -> str:
+    if row.get(key) is None:
+        return "not measured"
+    bounds = interval(row.get("low"), row.get("high"), 3) if bounded else ""
+    return f"{plain(row[key])} {bounds}".rstrip()

@@ -14,7 +14,7 @@ from bars.ledger import Event, Ledger
 from bars.results import DataResult, Results, results_file
 from bars.study import Study
 from bars.verdict import StudyVerdict, judge_study
-from reports.beside import beside_tables
+from reports.beside import beside_tables, plain_tables
 from reports.figures import draw_figures
 from reports.findings import findings
 from reports.history import History
@@ -155,6 +155,7 @@ def build_card(
         joint_tables=tables,
         transfer=transfer,
         beside_tables=beside,
+        plain_tables=plain_tables(results.tables),
         # Differences of everything from everything stay in results.json; bars and the 2 x 2 show theirs.
         others=tuple(n for path, n in numbers.items() if path not in shown and " - " not in path),
         numbers=numbers,

@@ -14,7 +14,7 @@ from bars.study import BarEntry, Claim, Study
 from bars.verdict import ClaimVerdict, StudyVerdict
 from reports.history import History, when
 from reports.model import BarLine, CheckLine, ClaimLine, DataLine, EncoderLine, Number
-from reports.numbers import against, duration, flat, interval, listed, plain
+from reports.numbers import against, count, duration, flat, interval, listed, plain
 
 
 def bar_line(entry: BarEntry, result: BarResult, numbers: Mapping[str, Number]) -> BarLine:
@@ -178,6 +178,7 @@ def check_lines(results: Results, verdict: StudyVerdict, history: History) -> tu
         )
         for check in results.checks
     ]
+    lines = [line for line in lines if line.state != "pass"] + _passed(lines)
     judged = history.judged()
     if judged is not None and judged.body["verdict"] != verdict.verdict:
         said = (
@@ -186,6 +187,25 @@ def check_lines(results: Results, verdict: StudyVerdict, history: History) -> tu
         )
         lines.append(CheckLine("judgement", "fail", said, "judge with the version of jointprobe named below"))
     return tuple(lines)
+
+
+def _passed(lines: Sequence[CheckLine]) -> list[CheckLine]:
+    """The checks that passed, a line for each thing checked; what could not be tested stands apart."""
+    passed: dict[str, list[str]] = {}
+    untestable: dict[str, list[str]] = {}
+    for line in lines:
+        about, _, name = line.name.rpartition(": ")
+        if line.state == "pass":
+            kind = untestable if line.message.startswith(("not testable", "cannot tell")) else passed
+            kind.setdefault(about, []).append(name)
+    found = [
+        CheckLine(about or "checks", "pass", f"{count(len(names), 'check')} passed: {', '.join(names)}")
+        for about, names in passed.items()
+    ]
+    return found + [
+        CheckLine(about or "checks", "not testable", f"too few data to tell: {', '.join(names)}")
+        for about, names in untestable.items()
+    ]
 
 
 def _measures(bar: Bar) -> str:

@@ -61,6 +61,12 @@ def render_markdown(card: Card) -> str:
         parts += ["### Trained on x evaluated on", _figure(card, "transfer"), *_transfer(card.transfer)]
     for beside in card.beside_tables:
         parts += [f"### Beside the read-out, on {inline(beside.data)}", _beside(beside)]
+    for plain in card.plain_tables:
+        parts += [
+            f"### {inline(plain.title)}",
+            inline(plain.about),
+            _table(tuple(map(inline, plain.head)), [tuple(map(inline, row)) for row in plain.rows]),
+        ]
     if card.others:
         rows = [
             (

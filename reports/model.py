@@ -284,6 +284,16 @@ class BesideTable:
 
 
 @dataclass(frozen=True)
+class PlainTable:
+    """Rows of text under a heading; `about` says how to read them. The first cell of a row is its label."""
+
+    title: str
+    about: str
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True)
 class CheckLine:
     name: str
     state: str
@@ -350,6 +360,7 @@ class Card:
     joint_tables: tuple[JointTable, ...]
     transfer: TransferTable | None
     beside_tables: tuple[BesideTable, ...]
+    plain_tables: tuple[PlainTable, ...]
     others: tuple[Number, ...]
     numbers: Mapping[str, Number]  # every measurement by its path
     # compute, trust, place
