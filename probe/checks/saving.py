@@ -16,6 +16,16 @@ from probe.checks.pixels import pixel_rows
 from probe.checks.view_map import draw_view_map, measure_view_map
 
 
+def picture_folder(folder: str | Path) -> Path:
+    """A folder for pictures, made where it is not there; InputError where it cannot be."""
+    folder = Path(folder)
+    if folder.exists() and not folder.is_dir():
+        raise InputError(folder, "is a file", "name a folder for the pictures")
+    with disk_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
 def save_pictures(
     folder: str | Path, recording: Recording, checks: Sequence[Check], looks: Sequence[Look]
 ) -> list[Path]:
@@ -29,12 +39,9 @@ def save_pictures(
     ------
     InputError : the folder cannot be made, or a file cannot be written.
     """
-    folder = Path(folder)
-    if folder.exists() and not folder.is_dir():
-        raise InputError(folder, "is a file", "name a folder for the pictures")
+    folder = picture_folder(folder)
     written = []
     with disk_errors(folder):
-        folder.mkdir(parents=True, exist_ok=True)
         for check in checks:
             if check.picture is not None and check.state != "pass":
                 path = folder / f"{re.sub('[^A-Za-z0-9_.-]+', '-', check.name)}.png"
