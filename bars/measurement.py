@@ -33,7 +33,7 @@ METRICS: Mapping[str, str] = {
     "angle": "circular R2 of a joint whose log wraps: the joint's name",
     "reverse": "R2 of the latents from the joints: mean, weighted",
     "procrustes": "what insisting on a rotation leaves: residual",
-    "map": "the linear map from joints to latents: condition, orthogonality_error",
+    "map": "the linear map from joints to latents: rcond, orthogonality_error",
     "mcc": "mean correlation with the joints: rotated",
     "width": "dimensions in use: rankme, participation",
     "planning": "joint paths of straight latent lines over the chord: ratio, above_oracle",
@@ -42,7 +42,7 @@ NEEDS_PART = tuple(metric for metric in METRICS if metric != "anisotropy")
 USUAL_PART = {
     "g1b": "top1",
     "procrustes": "residual",
-    "map": "condition",
+    "map": "rcond",
     "mcc": "rotated",
     "width": "rankme",
     "planning": "ratio",

@@ -166,7 +166,7 @@ def _geometry(
         "squared error of joints = scale x rotation x latents, over the joints' squares",
     )
     error = geometry.joint_map.orthogonality_error
-    yield f"{source}.map.condition", geometry.joint_map.condition, str(geometry.joint_map)
+    yield f"{source}.map.rcond", 1 / geometry.joint_map.condition, str(geometry.joint_map)
     yield f"{source}.map.orthogonality_error", error, "0 for a rotation"
     yield f"{source}.mcc.rotated", geometry.mcc_after, "mean correlation with the joints after rotation"
     width = effective_width(train.x)

@@ -70,9 +70,9 @@ def _wanted(
         "squared error left by joints = scale x rotation x latents",
     )
     yield (
-        "map.condition",
-        "condition",
-        "largest over smallest singular value of joints to latents; 1 for a rotation",
+        "map.rcond",
+        "reciprocal condition",
+        "smallest over largest singular value of joints to latents; 1: rotation",
     )
     yield "map.orthogonality_error", "orthogonality error", "0 for a rotation"
     yield "mcc.rotated", "MCC, rotated", "mean correlation with the joints after the best rotation"

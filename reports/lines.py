@@ -203,7 +203,7 @@ def _passed(lines: Sequence[CheckLine]) -> list[CheckLine]:
         for about, names in passed.items()
     ]
     return found + [
-        CheckLine(about or "checks", "not testable", f"too few data to tell: {', '.join(names)}")
+        CheckLine(about or "checks", "not testable", f"could not be tested here: {', '.join(names)}")
         for about, names in untestable.items()
     ]
 

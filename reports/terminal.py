@@ -40,7 +40,7 @@ def print_card(card: Card, console: Console) -> None:
         _section(console, f"Beside the read-out, on {beside.data}", *_beside(beside, console.width))
     _section(console, "Findings", _bullets(card.findings))
     _section(console, "What the gap means", _bullets(card.gap))
-    if any(check.tone != "good" for check in card.checks):
+    if any(check.tone in ("bad", "warn") for check in card.checks):
         _section(console, "Integrity checks", *_checks(card))
     console.print(Padding(_trust(card), (1, 1, 0, 1)))
 
