@@ -37,6 +37,7 @@ IntArray = NDArray[np.int64]
 ALPHAS = tuple(10.0**power for power in range(-3, 8))
 
 _SHORTEST_STEP, _LONGEST_STEP = 0.6, 1.6  # of the usual step: 2:3 and 3:2 count as the same, 1:2 does not
+MOST_COMPONENTS = 256  # directions of the latents that distances are taken in
 _ABSENT = 1e-6  # a direction with a standard deviation below this share of the largest is rounding of float32
 _BLOCK = 4_000_000  # numbers held at once: bounds the memory whatever the number of anchors
 _KINDS: tuple[Distractors, ...] = ("hard", "easy")
@@ -302,11 +303,16 @@ class Coordinates:
 
     @classmethod
     def whitened(cls, training: NDArray[Any]) -> Coordinates:
-        """Unit covariance over training rows [N, D]; directions that do not vary are left out (R <= D)."""
+        """Unit covariance over training rows [N, D]; directions that do not vary are left out (R <= D).
+
+        Of wider latents only the `MOST_COMPONENTS` directions that vary most are kept: whitening gives every
+        direction the same say, and among a thousand from a few thousand rows most are noise.
+        """
         mean = training.mean(axis=0, dtype=np.float64)
         centred = training - mean
         values, vectors = np.linalg.eigh(centred.T @ centred / len(centred))
         kept = values > _ABSENT**2 * max(float(values[-1]), float(np.finfo(np.float64).tiny))
+        kept[: max(len(values) - MOST_COMPONENTS, 0)] = False  # eigenvalues rise
         if not kept.any():
             raise ValueError("the latents are constant over the training rows: no distance can be taken")
         return cls(mean, vectors[:, kept] / np.sqrt(values[kept]))

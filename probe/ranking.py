@@ -2,10 +2,10 @@
 
 At every anchor row t the model predicts the latent at t+H after each of K candidate chunks, from the latent
 history and the chunk. Candidates are ranked by the distance between that prediction and the latent really
-observed at t+H, Euclidean in the latents whitened on the training episodes. top-1 is the share of anchors
-whose executed chunk comes first; mrr the mean reciprocal rank. Candidates whose distances tie share credit:
-both are expectations over the orders of the tied, so that a model which cannot tell the chunks apart scores
-exactly chance, 1/K and (1 + 1/2 + ... + 1/K)/K.
+observed at t+H, Euclidean in the latents whitened on the training episodes (their 256 leading directions).
+top-1 is the share of anchors whose executed chunk comes first; mrr the mean reciprocal rank. Candidates whose
+distances tie share credit: both are expectations over the orders of the tied, so that a model which cannot
+tell the chunks apart scores exactly chance, 1/K and (1 + 1/2 + ... + 1/K)/K.
 
 Beside it stand two rankings of the same candidates: one by continuity, the distance of a chunk's first action
 from the action in force before the anchor, which looks at no latent; and one by a state oracle, the same

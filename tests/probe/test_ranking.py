@@ -22,6 +22,7 @@ from hardware.importers import import_recording
 from hardware.recording import Recording
 from probe.bootstrap import Bootstrap
 from probe.chunks import (
+    MOST_COMPONENTS,
     Coordinates,
     RidgePredictor,
     TimedRows,
@@ -748,3 +749,14 @@ def test_a_real_arm(shared_data: Path, tmp_path: Path) -> None:
             assert abs(one.latents.top1.value - one.state_oracle.top1.value) < 0.05
         else:
             assert abs(one.latents.top1.value - 1 / 16) < 4 * one.latents.top1.draws.std()
+
+
+def test_wide_latents_are_ranked_in_the_directions_that_vary_most() -> None:
+    rng = np.random.default_rng(2)
+    scale = np.r_[np.full(MOST_COMPONENTS, 10.0), np.full(20, 0.1)]
+    values = rng.standard_normal((900, MOST_COMPONENTS + 20)) * scale
+    white = Coordinates.whitened(values)(values)
+    assert white.shape == (900, MOST_COMPONENTS)
+    np.testing.assert_allclose(np.cov(white.T, bias=True), np.eye(MOST_COMPONENTS), atol=1e-9)
+    noise = Coordinates.whitened(values).matrix[MOST_COMPONENTS:]
+    assert np.abs(noise * 0.1).max() < 0.01  # what hardly varies has next to no say
