@@ -16,16 +16,18 @@ from probe.checks.pixels import PixelRows, centred, slope_at
 from probe.moments import FloatArray, Moments
 from probe.statistics import r2
 
-READ_R2 = 0.5  # a joint is judged where the reference's probe reads it that well in episodes it has not seen
+# A joint is judged where a probe reads it that well in episodes it has not seen, in the reference and here:
+# where the view does not show it here, what the reference's probe says of it is chance.
+READ_R2 = 0.5
 CORRELATES, BETTER = 0.5, 0.3  # what it must say of a joint, and by how much better than what it ought to say
 
 
 def check_joints_against(rows: Mapping[str, PixelRows], reference: Mapping[str, PixelRows]) -> Check:
     """Whether joints move the way, and in the order, that a probe fitted to the reference says.
 
-    Each joint is judged by the view that reads it best in the reference. Its prediction here, about the mean
-    of each episode, is correlated with every logged joint: with its own it must not be below -0.5, and no two
-    joints may each go with the other's (0.5 at least, and 0.3 better than with their own).
+    Each joint is judged by the view that reads it best in both recordings. Its prediction here, about the
+    mean of each episode, is correlated with every logged joint: with its own it must not be below -0.5, and
+    no two joints may each go with the other's (0.5 at least, and 0.3 better than with their own).
     """
     name = "joints_reference"
     best: dict[str, tuple[float, str]] = {}
@@ -38,7 +40,7 @@ def check_joints_against(rows: Mapping[str, PixelRows], reference: Mapping[str, 
                 best[joint] = max(best.get(joint, (READ_R2, "")), (read[joint], view))
     judged = {joint: view for joint, (_, view) in best.items() if view}
     if not judged:
-        return Check(name, "pass", f"not testable: the reference reads no joint with an R2 of {READ_R2}")
+        return Check(name, "pass", f"not testable: no joint is read in both with an R2 of {READ_R2}")
     joints = next(iter(rows.values())).joints
     table = {joint: dict(zip(joints, said[view][joint])) for joint, view in judged.items()}
     against = [joint for joint in judged if table[joint][joint] < -CORRELATES]
@@ -70,8 +72,9 @@ def _goes_with(table: Mapping[str, Mapping[str, float]], joint: str, other: str)
 
 
 def _compared(rows: PixelRows, reference: PixelRows) -> tuple[dict[str, float], dict[str, FloatArray]]:
-    """Of each joint that moves in both: R2 in the reference, and the correlations of what its probe says here
-    with every joint, [J]."""
+    """Of each joint that moves in both: the lower of its two R2, and the correlations, [J], of what the
+    reference's probe says here with every joint.
+    """
     of = reference.clusters
     there = np.array([reference.joints.index(joint) for joint in rows.joints])
     columns = np.flatnonzero(rows.moving & reference.moving[there])
@@ -79,11 +82,19 @@ def _compared(rows: PixelRows, reference: PixelRows) -> tuple[dict[str, float], 
         return {}, {}
     x, y = centred(reference.features, of), centred(reference.position, of)[:, there[columns]]
     known = reference.held_out
-    read = r2(((y - known.prediction[:, there[columns]]) ** 2).sum(axis=0), (y**2).sum(axis=0))
+    logged = centred(rows.position, rows.clusters)
+    read = np.minimum(
+        _r2(y, known.prediction[:, there[columns]]),
+        _r2(logged[:, columns], rows.held_out.prediction[:, columns]),
+    )
     slope = slope_at(Moments.of(x, y, of).total(), known.alpha)[0]
     predicted = centred(centred(rows.features, rows.clusters) @ slope, rows.clusters)
-    logged = centred(rows.position, rows.clusters)
     size = np.outer(np.linalg.norm(predicted, axis=0), np.linalg.norm(logged, axis=0))
     correlation = predicted.T @ logged / np.maximum(size, 1e-12)  # [columns, J]
     names = [rows.joints[column] for column in columns]
     return dict(zip(names, read.tolist())), dict(zip(names, correlation))
+
+
+def _r2(y: FloatArray, prediction: FloatArray) -> FloatArray:
+    """Of values about their episode's mean, [N, J]: one a joint."""
+    return r2(((y - prediction) ** 2).sum(axis=0), (y**2).sum(axis=0))
