@@ -1,6 +1,6 @@
 # `make demo` and `make test` do all the set-up by themselves; a second call does none of it again.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow lint format constraints clean
+.PHONY: help setup demo test test-slow test-deep lint format constraints clean
 
 PYTHON_BIN := .venv/bin/python
 STAMP := .venv/.set-up
@@ -18,11 +18,14 @@ $(STAMP): pyproject.toml constraints.txt setup.sh
 demo: $(STAMP)  ## the main job on the simulated arm, ends with a verdict card (under 10 minutes); ARGS="--to DIR"
 	@MUJOCO_GL=$${MUJOCO_GL:-egl} .venv/bin/jointprobe demo $(ARGS)
 
-test: $(STAMP)  ## the whole suite without the slow tests; ARGS="tests/probe -x"
-	@$(PYTHON_BIN) -m pytest -m "not slow" $(ARGS)
+test: $(STAMP)  ## the whole suite without the slow and the deep tests; ARGS="tests/probe -x"
+	@$(PYTHON_BIN) -m pytest -m "not slow and not deep" $(ARGS)
 
 test-slow: $(STAMP)  ## the slow tests alone
 	@$(PYTHON_BIN) -m pytest -m slow -o timeout=1800 $(ARGS) || [ $$? -eq 5 ]  # 5: there is none
+
+test-deep: $(STAMP)  ## simulations of what intervals cover; for who changes a statistic
+	@$(PYTHON_BIN) -m pytest -m deep -o timeout=1800 $(ARGS)
 
 lint: $(STAMP)  ## format, lint, types, and who may import whom
 	@.venv/bin/ruff format --check .

@@ -13,7 +13,7 @@ percentile : plain quantiles of the draws.
 studentised : quantiles of (draw - value) / (the draw's own standard error), put back around the value; also
     called bootstrap-t.
 
-Coverage of 95 % intervals of a mean R2, in %, as measured by the slow tests (tests/probe/test_bootstrap.py;
+Coverage of 95 % intervals of a mean R2, in %, as measured by the deep tests (tests/probe/test_bootstrap.py;
 1,000 simulations a cell, standard error about 1 point; in brackets the mean width). "Between" is the share of
 the joints' variance that lies between episodes. "Failing" is 15 % between, with joints at one of two places,
 episodes of 10 to 50 rows, and residual variance log-normal between episodes.

@@ -55,7 +55,7 @@ def refit_scores(
     training : of the training episodes, 200 draws will do. Shared by all encoders trained on them, so that
         differences of what comes out are paired in both.
 
-    The intervals are percentiles of the draws, recentred as the module says. In the slow tests they held the
+    The intervals are percentiles of the draws, recentred as the module says. In the deep tests they held the
     mean R2 that the recipe has over new training and evaluation episodes in 95 to 98 % of 300 simulations, of
     each of eight cases (6 to 60 training, 12 or 25 evaluation episodes); BCa of the held probe in 84 to 92 %.
 

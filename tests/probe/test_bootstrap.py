@@ -291,7 +291,7 @@ MEASURED = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 @pytest.mark.parametrize(("n_episodes", "between", "failing"), MEASURED)
 def test_how_often_the_intervals_hold_the_truth(n_episodes, between, failing):
     """Coverage of 95 % intervals of the mean R2 (truth 0.75) and of a paired difference (truth 0.05)."""

@@ -168,7 +168,7 @@ def test_draws_that_do_not_belong_are_refused():
         scores_of(train, evaluate, bootstrap, draws_of(6, 5, refits=300)[1])
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 @pytest.mark.parametrize(("nuisance", "between"), [(0.7, 0.15), (1.5, 0.5)])
 @pytest.mark.parametrize(("n_train", "n_evaluate"), [(6, 12), (12, 12), (25, 25), (60, 25)])
 def test_how_often_the_interval_holds_what_the_recipe_scores_on_average(
