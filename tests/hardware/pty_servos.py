@@ -80,6 +80,9 @@ class PtyServos:
         for servo_id in ids:
             self.set(servo_id, ID=servo_id, **EEPROM, **PRESENT)
         self._master, slave = os.openpty()
+        # While nobody has the other end open the port is "readable" (it hung up). If a driver opens it before we
+        # read there is nothing to read after all, and a read that waits would wait for ever.
+        os.set_blocking(self._master, False)
         tty.setraw(slave)
         self.port = os.ttyname(slave)
         os.close(slave)
@@ -139,7 +142,7 @@ class PtyServos:
                     return
                 if ready:
                     pending = self._take(pending + os.read(self._master, 4096))
-            except OSError:  # nobody has the other end open
+            except OSError:  # nobody has the other end open, or nothing has come after all
                 time.sleep(0.001)
             while self._due and self._due[0][0] <= time.monotonic():
                 os.write(self._master, heapq.heappop(self._due)[2])
