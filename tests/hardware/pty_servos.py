@@ -80,8 +80,8 @@ class PtyServos:
         for servo_id in ids:
             self.set(servo_id, ID=servo_id, **EEPROM, **PRESENT)
         self._master, slave = os.openpty()
-        # While nobody has the other end open the port is "readable" (it hung up). If a driver opens it before we
-        # read there is nothing to read after all, and a read that waits would wait for ever.
+        # While nobody has the other end open the port is "readable" (it hung up). If a driver opens it before
+        # we read there is nothing to read after all, and a read that waits would wait for ever.
         os.set_blocking(self._master, False)
         tty.setraw(slave)
         self.port = os.ttyname(slave)
