@@ -137,7 +137,12 @@ class SceneRenderer:
         """The image of a camera, RGB uint8 of shape (height, width, 3); positions in `data` must be up to
         date.
         """
-        self._gl.make_current()
+        try:
+            self._gl.make_current()
+        except ctypes.ArgumentError as error:  # Ctrl-C amid the conversion of an argument comes out as this
+            if "KeyboardInterrupt" in str(error):
+                raise KeyboardInterrupt from None
+            raise
         self._camera.fixedcamid = camera_id
         mujoco.mjv_updateScene(
             self._model, data, self._option, None, self._camera, mujoco.mjtCatBit.mjCAT_ALL.value, self._scene
