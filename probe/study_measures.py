@@ -97,7 +97,7 @@ def measure_study(
         training = Bootstrap.draw(
             np.unique(np.asarray(entry.train)),
             np.random.default_rng(_stream(study, _REFIT, number)),
-            resamples=max(study.probe.refits, 1),
+            resamples=study.probe.refits,
             level=study.probe.level,
             name=f"training episodes of {data}",
         )
