@@ -8,7 +8,7 @@ Here it cannot:
 - Every reply is checked: header, id, length, checksum, and each servo in its turn.
 - Consecutive reads ask for other numbers of bytes (a block starts at register 56 or 55), and none asks for
   as many as one that failed in the last half second, see `hardware/read_lengths.py`: a late reply shows
-  itself by its length. Where every length has failed, nothing is asked until one is free.
+  itself by its length. Where nothing answers, questions are spaced so that a length is left for each.
 - After a failed transaction nothing is sent until the line has been silent for `silence_s`; what comes
   meanwhile is thrown away and counted.
 - A late reply that still fitted would push the true one behind the end, where no byte may come: `confirm`
@@ -265,6 +265,7 @@ class ServoBus:
             self._fail(data, ids, length)
         self._heard_ns = end_ns
         self._unanswered = b""
+        self._lengths.answered()
         return data, start_ns, end_ns
 
     def _send(self, packet: bytes) -> None:
@@ -349,7 +350,9 @@ class ServoBus:
         while True:
             silent_ns = self._heard_ns + round(self.silence_s * 1e9) if self._quarantined else 0
             if not_before_ns > max(end_ns, silent_ns):
-                raise BusFault("busy", (), "each way to ask has failed just now, and late answers may come")
+                raise BusFault(
+                    "busy", (), "nothing was asked: the last reads have failed, and late answers may come"
+                )
             if silent_ns > end_ns:
                 raise BusFault("busy", (), "the line did not fall silent in time")
             if now_ns > end_ns:

@@ -17,7 +17,7 @@ from pty_servos import PtyServos, late, nothing, sound
 from hardware import InputError
 from hardware import servo_protocol as protocol
 from hardware.bus import BUS_FAULT_KINDS, BusFault, BusLost, ServoBus, serial_ports
-from hardware.read_lengths import OUTSTANDING_NS, ReadLengths
+from hardware.read_lengths import OUTSTANDING_NS, PATIENT_NS, QUICK_FAILURES, ReadLengths
 from hardware.servo_table import REGISTERS
 
 IDS = (1, 2, 3, 4, 5, 6)
@@ -250,16 +250,77 @@ def test_lengths_of_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hardware.read_lengths.time.monotonic_ns", lambda: now[0])
     lengths = ReadLengths()
     seen = []
-    for _ in range(17):  # everything fails
+    for _ in range(17):  # what goes well is followed by what fails
         length, free_ns = lengths.next(15, 31)
         assert free_ns <= now[0]
         lengths.used(length)
+        lengths.answered()
         lengths.failed(length)
         seen.append(length)
         now[0] += 1_000_000
     assert seen == list(range(15, 32))
     # None is free until the failure that is longest ago is half a second old.
     assert lengths.next(15, 31) == (15, 10**12 + OUTSTANDING_NS)
+
+
+@pytest.mark.parametrize("deaf_s", [0.02, 0.1, 0.17, 0.3, 0.51, 0.9, 3.0])
+@pytest.mark.parametrize("try_s", [0.0005, 0.004])
+@pytest.mark.parametrize("failed_before", [0, 2])
+def test_a_deaf_line_leaves_a_length_to_ask_with(
+    deaf_s: float, try_s: float, failed_before: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [10**12]
+    monkeypatch.setattr("hardware.read_lengths.time.monotonic_ns", lambda: now[0])
+    lengths = ReadLengths()
+    failures: dict[int, int] = {}
+    try_ns, cycle_ns = round(try_s * 1e9), 10_000_000
+
+    def ask(deaf: bool) -> bool:
+        """Whether there was an answer; a try that fails takes its time."""
+        length, free_ns = lengths.next(15, 31)
+        if free_ns > now[0]:
+            return False
+        assert now[0] - failures.get(length, -OUTSTANDING_NS) >= OUTSTANDING_NS
+        lengths.used(length)
+        if not deaf:
+            lengths.answered()
+            return True
+        now[0] += try_ns
+        lengths.failed(length)
+        failures[length] = now[0]
+        return False
+
+    for _ in range(failed_before):
+        ask(True)
+        ask(False)
+    back_ns = now[0] + round(deaf_s * 1e9)
+    while now[0] < back_ns:
+        cycle = now[0]
+        for _ in range(2):
+            ask(True)
+        now[0] = max(now[0], cycle + cycle_ns)
+    while not ask(False):
+        now[0] += 1_000_000
+    assert now[0] - back_ns <= PATIENT_NS
+    answers = 0
+    for _ in range(20):  # and it goes on
+        answers += ask(False)
+        now[0] += cycle_ns
+    assert answers == 20
+
+
+def test_questions_are_spaced_only_where_nothing_is_answered_in_between(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = [10**12]
+    monkeypatch.setattr("hardware.read_lengths.time.monotonic_ns", lambda: now[0])
+    lengths = ReadLengths()
+    for _ in range(QUICK_FAILURES):
+        assert lengths.next(15, 31)[1] == 0
+        lengths.failed(lengths.next(15, 31)[0])
+    assert lengths.next(15, 31)[1] == now[0] + PATIENT_NS
+    lengths.answered()
+    assert lengths.next(15, 31)[1] == 0
 
 
 def test_a_length_is_avoided_for_longer_than_it_is_forbidden(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -319,6 +380,7 @@ def test_a_withheld_answer_never_fits_where_the_same_servos_own_is_missing(servo
 def test_where_nobody_is_in_a_hurry_a_free_length_is_waited_for(servos: PtyServos, bus: ServoBus) -> None:
     for length in range(15, 32):
         bus._lengths.failed(length)
+    bus._lengths.answered()
     count_up(servos)
     started = time.monotonic()
     with pytest.raises(BusFault, match="late answers may come") as caught:

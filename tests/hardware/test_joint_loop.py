@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from hardware.drivers import LONGEST_STEP_S, Follow, Hold, Teleop
-from hardware.read_lengths import OUTSTANDING_NS
+from hardware.read_lengths import PATIENT_NS
 from hardware.safety import SafetyLimits
 from hardware.trajectories import Glide
 from sim.bus_faults import BusFaults
@@ -208,9 +208,7 @@ def test_a_bus_that_is_deaf_for_a_moment_makes_the_motion_wait(tmp_path: Path) -
         run.bus.hang()
         run.run(20)
         run.bus.hang(False)
-        time.sleep(
-            OUTSTANDING_NS / 1e9
-        )  # simulated time runs ahead of the bus, which may have no length free
+        time.sleep(PATIENT_NS / 1e9)  # simulated time runs ahead of the bus, which spaces its questions
         run.run(150)
         assert run.loop.trip is None
         assert np.abs(np.diff(run.notes.targets, axis=0)).max() <= 3.0 * LONGEST_STEP_S + 0.01

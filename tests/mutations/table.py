@@ -30,7 +30,7 @@ from mutations import MUTATIONS, Mutation, alarms, caught_by  # noqa: E402
 from hardware.recording import Recording  # noqa: E402
 from probe.checks import look  # noqa: E402
 
-FIRST_RECORDING, FIRST_CLEAN = 1, 2_000_000  # seeds; that of the fast test is 0
+FIRST_RECORDING, FIRST_CLEAN = 1, 3_000_000  # seeds; that of the fast test is 0
 LEVEL = 0.95
 
 
