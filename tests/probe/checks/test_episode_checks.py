@@ -128,6 +128,14 @@ def test_steps_that_are_not_there_are_seldom_claimed() -> None:
     assert np.mean(claimed) < 0.06
 
 
+def test_whose_frames_they_are_is_not_asked_of_a_view_that_shows_little(rows: dict[str, PixelRows]) -> None:
+    one, rng = rows["front"], np.random.default_rng(0)
+    noise = rng.normal(0, 60, one.small.shape)
+    seen = np.clip(one.small * 0.4 + noise, 0, 255).astype(np.uint8)
+    check = check_own_video(with_frames(replace(one, small=seen), into=1, of=4))
+    assert check.state == "pass" and check.message.startswith("not testable: frames of front say too little")
+
+
 def test_three_episodes_are_not_testable(rows: dict[str, PixelRows]) -> None:
     one = rows["front"]
     keep = one.clusters.index < 3

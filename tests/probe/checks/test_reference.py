@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
-from probe.checks import PixelRows
+from hardware.checks import Look
+from hardware.recording import Recording
+from probe.checks import PixelRows, check_pixels, look
 from probe.checks.reference import check_joints_against
+from sim.record import record_simulated
 
 PAN, GRIPPER = 0, 5
 
@@ -70,3 +75,15 @@ def test_other_joints_are_not_testable(rows: dict[str, PixelRows]) -> None:
     here, there = halves(rows)
     renamed = {view: replace(one, joints=tuple("abcdef")) for view, one in there.items()}
     assert check_joints_against(here, renamed).message.startswith("not testable")
+
+
+def test_a_reference_of_another_motion_says_nothing(
+    recording: Recording, looks: Sequence[Look], tmp_path: Path
+) -> None:
+    walk = record_simulated(
+        tmp_path / "walk", motion="walk", episodes=2, seed=0, image_size=32, seconds=4.0, fps=10.0
+    )
+    found = check_pixels(walk, look(walk), reference=recording, reference_looks=looks)
+    check = next(check for check in found if check.name == "joints_reference")
+    assert check.state == "pass"
+    assert check.message == "not testable: the reference's motion is demos, this one's walk"
