@@ -10,7 +10,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import nn
 
-from encoders.encoder import Encoder, check_views, prepare_frames
+from encoders.encoder import Encoder, check_views, load_exactly, prepare_frames
 from hardware.errors import InputError
 from hardware.schema import parse_model
 
@@ -178,22 +178,7 @@ class CnnEncoder(Encoder):
         if not (16 <= height <= 4096 and 16 <= width <= 4096):  # four halvings need 16 pixels
             raise InputError(f"{where}, preprocessing", f"image_size {height}x{width} is not in 16..4096")
         network = Cnn(len(views), shape.latent_dim, shape.trunk, generator=torch.Generator())
-        expected = network.state_dict()
-        missing, unknown = sorted(expected.keys() - tensors.keys()), sorted(tensors.keys() - expected.keys())
-        if missing or unknown:
-            raise InputError(
-                f"{where}, weights", f"missing tensors: {missing or 'none'}; unknown: {unknown or 'none'}"
-            )
-        for name, tensor in expected.items():
-            if tensors[name].shape != tensor.shape or tensors[name].dtype != tensor.dtype:
-                raise InputError(
-                    f"{where}, weights",
-                    f"{name} is {tensors[name].dtype} {tuple(tensors[name].shape)}, "
-                    f"the architecture needs {tensor.dtype} {tuple(tensor.shape)}",
-                )
-            if not torch.isfinite(tensors[name]).all():
-                raise InputError(f"{where}, weights", f"{name} holds values that are not finite")
-        network.load_state_dict(dict(tensors))
+        load_exactly(network, tensors, where)
         return cls(network, views, shape, prepared, kind, device)
 
     def to(self, device: torch.device | str) -> CnnEncoder:

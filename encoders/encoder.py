@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from hardware.errors import InputError
 from hardware.frames import resize
@@ -129,6 +130,26 @@ def prepare_frames(frames: np.ndarray, views: int, image_size: tuple[int, int] |
         small = np.stack([resize(image, image_size) for image in flat]) if len(flat) else flat
         frames = small.reshape(len(frames), views, *image_size, 3)
     return np.ascontiguousarray(frames)
+
+
+def load_exactly(network: nn.Module, tensors: Mapping[str, torch.Tensor], where: object) -> None:
+    """Take weights in; InputError names tensors that lack, that nobody knows, or that do not fit."""
+    expected = network.state_dict()
+    missing, unknown = sorted(expected.keys() - tensors.keys()), sorted(tensors.keys() - expected.keys())
+    if missing or unknown:
+        raise InputError(
+            f"{where}, weights", f"missing tensors: {missing or 'none'}; unknown: {unknown or 'none'}"
+        )
+    for name, tensor in expected.items():
+        if tensors[name].shape != tensor.shape or tensors[name].dtype != tensor.dtype:
+            raise InputError(
+                f"{where}, weights",
+                f"{name} is {tensors[name].dtype} {tuple(tensors[name].shape)}, "
+                f"the architecture needs {tensor.dtype} {tuple(tensor.shape)}",
+            )
+        if not torch.isfinite(tensors[name]).all():
+            raise InputError(f"{where}, weights", f"{name} holds values that are not finite")
+    network.load_state_dict(dict(tensors))
 
 
 def check_views(views: Sequence[str] | None, where: object) -> tuple[str, ...]:
