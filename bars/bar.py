@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from bars.errors import StudyError
-from bars.measurement import NAME_PATTERN, PATH_PATTERN, MeasurementPath
+from bars.measurement import ENCODER_PATTERN, NAME_PATTERN, PATH_PATTERN, MeasurementPath
 
 FORMS = (
     "W1.r2.mean < 0.80, W1.r2.mean - W2.r2.mean > 0, same_order(W1, W2; r2.mean; g1b.top1) "
@@ -24,7 +24,7 @@ OPERATORS: dict[str, Callable[[float, float], bool]] = {
 
 _NUMBER = r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
 _OPERATOR = r"<=|>=|<|>"
-_SOURCE = rf"{NAME_PATTERN}(?:/{NAME_PATTERN})?"
+_SOURCE = rf"{ENCODER_PATTERN}(?:/{NAME_PATTERN})?"
 _METRIC = rf"{NAME_PATTERN}(?:\.[A-Za-z0-9_]+)*"
 _MARKED = re.compile(
     rf"(?P<a>{PATH_PATTERN})(?:\s+-\s+(?P<b>{PATH_PATTERN}))?\s*(?P<op>{_OPERATOR})\s*(?P<mark>{_NUMBER})"

@@ -15,7 +15,7 @@ from bars.binding import Binding, DataFacts, FreezeFacts, latent_words, read_bin
 from bars.errors import StudyError
 from bars.events import Extracted
 from bars.ledger import Event, Ledger
-from bars.study import STUDY_FILE, Study
+from bars.study import STUDY_FILE, Study, base_encoder
 from bars.study_checks import unknown_joint
 
 HOW_TO_SUPERSEDE = (
@@ -104,9 +104,9 @@ def _check_facts(study: Study, facts: FreezeFacts) -> None:
     for name in facts.encoders:
         if name not in study.encoders:
             raise StudyError(f"encoder {name}", "is not in study.yaml")
-    for name, entry in study.encoders.items():
+    for name in study.encoders:
         known = facts.encoders.get(name, {})
-        if not known and not entry.optional:
+        if not known and not study.encoders[base_encoder(name)].optional:
             raise StudyError(
                 f"encoder {name}",
                 "has neither weights nor a recipe to bind",

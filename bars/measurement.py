@@ -12,10 +12,11 @@ from typing import Any
 from bars.errors import StudyError
 
 NAME_PATTERN = r"[A-Za-z][A-Za-z0-9_]*"
+ENCODER_PATTERN = rf"{NAME_PATTERN}(?:@[A-Za-z0-9][A-Za-z0-9_-]*)?"  # W1@cls: another latent of W1
 _SEGMENTS = r"[A-Za-z0-9_]+(?:\.[A-Za-z0-9_]+)*"
-PATH_PATTERN = rf"{NAME_PATTERN}(?:/{NAME_PATTERN})?\.{NAME_PATTERN}(?:\.{_SEGMENTS})?"
+PATH_PATTERN = rf"{ENCODER_PATTERN}(?:/{NAME_PATTERN})?\.{NAME_PATTERN}(?:\.{_SEGMENTS})?"
 _PATH = re.compile(
-    rf"(?P<encoder>{NAME_PATTERN})(?:/(?P<data>{NAME_PATTERN}))?"
+    rf"(?P<encoder>{ENCODER_PATTERN})(?:/(?P<data>{NAME_PATTERN}))?"
     rf"\.(?P<metric>{NAME_PATTERN})(?:\.(?P<part>{_SEGMENTS}))?"
 )
 

@@ -21,13 +21,16 @@ from pydantic import (
 from bars.bar import Bar, parse_bar
 from bars.episodes import parse_episodes
 from bars.files import read_bytes
-from bars.measurement import NAME_PATTERN, difference_path
+from bars.measurement import ENCODER_PATTERN, NAME_PATTERN, difference_path
 from bars.strict_yaml import MAX_BYTES, read_yaml
 
 STUDY_FILE = "study.yaml"
 STUDY_SCHEMA = "jointprobe-study/1"
 
+GIVEN_OR_TRAINED = "needs either load (a given encoder) or train (a recipe), one of the two"
+
 Name = Annotated[str, StringConstraints(pattern=rf"^{NAME_PATTERN}$")]
+EncoderName = Annotated[str, StringConstraints(pattern=rf"^{ENCODER_PATTERN}$")]
 Identifier = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
 Text = Annotated[str, StringConstraints(strip_whitespace=True)]
 NonEmpty = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
@@ -121,6 +124,9 @@ class Data(Entry):
 class EncoderEntry(Entry):
     """An encoder: given (`load`), or a recipe trained on the train episodes of one data entry.
 
+    An entry named `W1@cls` is another latent of the encoder W1, made with it: it has neither. Which ones
+    there are is the encoder's affair: `lewm` has `cls`, before its projector, and one by each view's name.
+
     Parameters
     ----------
     load : `cnn:FOLDER`, `pixels:FOLDER`, `FOLDER`, `untrained:cnn`, `transformers:ID`,
@@ -145,8 +151,8 @@ class EncoderEntry(Entry):
 
     @model_validator(mode="after")
     def _given_or_trained(self) -> EncoderEntry:
-        if (self.load is None) == (self.train is None):
-            raise ValueError("needs either load (a given encoder) or train (a recipe), one of the two")
+        if self.load is not None and self.train is not None:
+            raise ValueError(GIVEN_OR_TRAINED)
         if self.train is not None and self.on is None:
             raise ValueError("is trained, so it needs on: the data entry whose train episodes it sees")
         untrained = (self.load or "").startswith("untrained:")
@@ -256,7 +262,7 @@ class Study(Entry):
     registration: Registration = Registration()
     seed: int = Field(ge=0, lt=2**63)
     data: dict[Name, Data] = Field(min_length=1)
-    encoders: dict[Name, EncoderEntry] = Field(min_length=1)
+    encoders: dict[EncoderName, EncoderEntry] = Field(min_length=1)
     probe: ProbeSettings = ProbeSettings()
     ranking: RankingSettings = RankingSettings()
     compute: Text = ""
@@ -330,11 +336,12 @@ class Study(Entry):
 
     def encoder_views(self, encoder: str, data: str | None = None) -> list[str]:
         """The views an encoder sees: its own, else those of the data entry it trains on or is given."""
-        entry = self.encoders[encoder]
+        entry = self.encoders[base_encoder(encoder)]
         return entry.views or self.data[entry.on or data or self.first_data].views
 
     def encoder_folder(self, encoder: str) -> Path | None:
         """Where an encoder's weights lie: `encoders/NAME` when made here, else its folder, if any."""
+        encoder = base_encoder(encoder)
         entry = self.encoders[encoder]
         if entry.load is None or entry.load.startswith("untrained:"):
             return self._folder / "encoders" / encoder
@@ -344,14 +351,10 @@ class Study(Entry):
         folder = self._folder / rest
         return None if kind == "transformers" and not folder.is_dir() else folder
 
-    def load_spec(self, encoder: str) -> str | None:
-        """An encoder's `load` with its folder resolved; None for an encoder that is trained here."""
-        entry = self.encoders[encoder]
-        folder = self.encoder_folder(encoder)
-        if entry.load is None or entry.load.startswith("untrained:") or folder is None:
-            return entry.load
-        kind, colon, _ = entry.load.rpartition(":")
-        return f"{kind}{colon}{folder}"
+
+def base_encoder(encoder: str) -> str:
+    """The encoder whose latent `encoder` is: W1 of W1@cls, and W1 of W1."""
+    return encoder.partition("@")[0]
 
 
 def study_file(path: Path | str) -> Path:

@@ -13,6 +13,7 @@ from bars.errors import StudyError
 from bars.measurement import METRICS, NEEDS_PART, R2_MEANS, USUAL_PART, MeasurementPath, part_names
 from bars.strict_yaml import Document, FieldPath
 from bars.study import (
+    GIVEN_OR_TRAINED,
     BarEntry,
     Claim,
     Data,
@@ -23,6 +24,7 @@ from bars.study import (
     Registration,
     Series,
     Study,
+    base_encoder,
 )
 
 _MODELS: dict[str, type[BaseModel]] = {
@@ -142,6 +144,13 @@ def _check_split(study: Study, document: Document, name: str, data: Data) -> Non
 
 def _check_encoder(study: Study, document: Document, name: str, entry: EncoderEntry) -> None:
     at: FieldPath = ("encoders", name)
+    if "@" in name:
+        _check_other_latent(study, document, name, entry)
+        return
+    if entry.load is None and entry.train is None:
+        raise StudyError(
+            document.where(at), GIVEN_OR_TRAINED, f"or name it ENCODER@{name}, a latent of another"
+        )
     if entry.on is not None and entry.on not in study.data:
         raise StudyError(
             document.where((*at, "on")), f"there is no data entry {entry.on}", nearest(entry.on, study.data)
@@ -160,6 +169,23 @@ def _check_encoder(study: Study, document: Document, name: str, entry: EncoderEn
                 document.where((*at, "views")),
                 f"the view {view} is not in data.{entry.on}.views",
                 nearest(view, study.data[entry.on].views),
+            )
+
+
+def _check_other_latent(study: Study, document: Document, name: str, entry: EncoderEntry) -> None:
+    """An entry such as W1@cls: W1 is there, and all that decides the latents is said of W1."""
+    base = base_encoder(name)
+    if base not in study.encoders:
+        bases = [other for other in study.encoders if "@" not in other]
+        raise StudyError(
+            document.where(("encoders", name)), f"there is no encoder {base}", nearest(base, bases)
+        )
+    for field in ("load", "train", "on", "twin_of", "views", "optional"):
+        if field in entry.model_fields_set:
+            raise StudyError(
+                document.where(("encoders", name, field)),
+                f"is said of {base}, of which {name} is another latent",
+                "leave it out",
             )
 
 
@@ -228,7 +254,7 @@ def path_problem(study: Study, path: MeasurementPath) -> tuple[str, str] | None:
             f"write {path}.{USUAL_PART.get(path.metric, 'mean')}",
         )
     data = study.data[path.data or study.first_data]
-    for view in study.encoders[path.encoder].views or ():
+    for view in study.encoders[base_encoder(path.encoder)].views or ():
         if view not in data.views:
             return (
                 f"{path}: {path.encoder} sees the view {view}, which that data does not list",

@@ -50,7 +50,7 @@ def verify_study(
     folder: Path | str,
     ledger_only: bool = False,
     *,
-    fingerprint_of: Callable[[Path], str] | None = None,
+    fingerprint_of: Callable[[str], str] | None = None,
     fingerprint_by_name: Callable[[str], str | None] | None = None,
     latents_sha256_of: Callable[[str, list[str]], str] | None = None,
     recordings: Mapping[str, Path] | None = None,
@@ -61,7 +61,7 @@ def verify_study(
     Parameters
     ----------
     ledger_only : recompute the chain and the small files of the folder, not recordings, encoders, latents.
-    fingerprint_of : folder of an encoder (encoder.json, weights) -> fingerprint.
+    fingerprint_of : folder of an encoder (encoder.json, weights), or FOLDER@LATENT -> fingerprint.
     fingerprint_by_name : encoder name -> fingerprint, for encoders that have no such folder; None where it
         cannot be had here.
     latents_sha256_of : (fingerprint, SHA-256 of each evaluation episode's file) -> hash of those latents.
@@ -264,7 +264,7 @@ def _encoders(
     study: Study | None,
     binding: Binding,
     ledger_only: bool,
-    fingerprint_of: Callable[[Path], str] | None,
+    fingerprint_of: Callable[[str], str] | None,
     fingerprint_by_name: Callable[[str], str | None] | None,
 ) -> Iterator[VerifyLine]:
     for name, bound in binding.encoders.items():
@@ -277,9 +277,10 @@ def _encoders(
             yield VerifyLine(what, "not checked", expected, "only the ledger was asked for")
             continue
         weights = study.encoder_folder(name) if study is not None and name in study.encoders else None
+        _, at, latent = name.partition("@")
         try:
             if weights is not None and (weights / "encoder.json").is_file() and fingerprint_of is not None:
-                yield _compare(what, expected, fingerprint_of(weights))
+                yield _compare(what, expected, fingerprint_of(f"{weights}{at}{latent}"))
             elif fingerprint_by_name is not None:
                 yield _compare(what, expected, fingerprint_by_name(name), "its weights are not here")
             else:

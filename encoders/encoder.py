@@ -65,6 +65,12 @@ class Encoder(ABC):
         """Move the weights; encoders that live in numpy stay where they are."""
         return self
 
+    def with_output(self, output: str) -> Encoder:
+        """Another latent of the same encoder, such as `cls`; InputError where there is none of that name."""
+        raise InputError(
+            f"encoder {self.kind}", f"has one latent only, and none called {output!r}", "leave @... out"
+        )
+
     def identity(self) -> dict[str, Any]:
         """The JSON part of the fingerprint: kind, views, architecture, preprocessing."""
         return {

@@ -12,7 +12,7 @@ import numpy as np
 
 from bars import DataFacts, FreezeFacts, Ledger, RecordingBytes, hash_recording, latent_words
 from bars.binding import Binding
-from bars.study import Study
+from bars.study import Study, base_encoder
 from encoders import Encoder, LatentStore, WeightsUnavailable, load_encoder, parse_recipe, recipe_sha256
 from encoders.recipes import CnnRecipe, Recipe, untrained_twin
 from encoders.training_frames import plan_pairs
@@ -154,6 +154,7 @@ def _facts(
 
 def encoder_recipe(study: Study, name: str) -> tuple[Recipe, str] | None:
     """The recipe of an encoder that is made here and the data entry it is made on; None for a given one."""
+    name = base_encoder(name)
     entry = study.encoders[name]
     where = f"{study.folder / 'study.yaml'}, encoders.{name}"
     if entry.train is not None:
@@ -179,7 +180,8 @@ def encoder_recipe(study: Study, name: str) -> tuple[Recipe, str] | None:
 
 def given_encoder(study: Study, name: str) -> Encoder:
     """Load an encoder that a study names by `load`; WeightsUnavailable where its weights cannot be had."""
-    entry = study.encoders[name]
+    base, at, latent = name.partition("@")
+    entry = study.encoders[base]
     views = study.encoder_views(name)
     shapes = None
     for data in study.data.values():
@@ -187,13 +189,14 @@ def given_encoder(study: Study, name: str) -> Encoder:
             info = Recording.open(study.folder / data.recording).info
             shapes = {view: (info.view(view).height, info.view(view).width) for view in views}
             break
-    return load_encoder(entry.load or "", views=views, image_shapes=shapes, base=study.folder)
+    spec = f"{entry.load or ''}{at}{latent}"
+    return load_encoder(spec, views=views, image_shapes=shapes, base=study.folder)
 
 
 def check_recipes(study: Study, facts: FreezeFacts) -> None:
     """Refuse a recipe that cannot be trained on its data, before it is bound for good."""
     for name in study.encoders:
-        made = encoder_recipe(study, name)
+        made = encoder_recipe(study, name) if "@" not in name else None
         if made is not None and isinstance(made[0], CnnRecipe) and made[1] in facts.data:
             entry = open_data(study, made[1])
             plan_pairs(entry.recording, entry.train, made[0], tuple(made[0].views or entry.views))
@@ -201,9 +204,10 @@ def check_recipes(study: Study, facts: FreezeFacts) -> None:
 
 def made_encoder(study: Study, name: str) -> Encoder | None:
     """The trained (or untrained) encoder in the study's own folder, None where it was not made yet."""
-    folder = study.folder / "encoders" / name
+    base, at, latent = name.partition("@")
+    folder = study.folder / "encoders" / base
     return (
-        load_encoder(str(folder), views=study.encoder_views(name))
+        load_encoder(f"{folder}{at}{latent}", views=study.encoder_views(name))
         if (folder / "encoder.json").is_file()
         else None
     )
@@ -214,7 +218,7 @@ def encoder_facts(study: Study) -> tuple[dict[str, dict[str, str]], dict[str, En
     facts: dict[str, dict[str, str]] = {}
     loaded: dict[str, Encoder] = {}
     unavailable: dict[str, str] = {}
-    for name, entry in study.encoders.items():
+    for name in study.encoders:
         recipe = encoder_recipe(study, name)
         if recipe is not None:
             facts[name] = {"recipe_sha256": recipe_sha256(recipe[0])}
@@ -223,7 +227,7 @@ def encoder_facts(study: Study) -> tuple[dict[str, dict[str, str]], dict[str, En
             try:
                 encoder = given_encoder(study, name)
             except WeightsUnavailable as error:
-                if not entry.optional:
+                if not study.encoders[base_encoder(name)].optional:
                     raise
                 unavailable[name] = error.problem
                 continue

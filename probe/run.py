@@ -18,7 +18,7 @@ import bars
 from bars import Event, Ledger, Results, VerifyLine, judge_study
 from bars.freeze import refuse_mismatches
 from bars.results import EncoderResult
-from bars.study import STUDY_FILE, Study
+from bars.study import STUDY_FILE, Study, base_encoder
 from encoders import Encoder, LatentStore, recipe_sha256
 from encoders import train as train_encoder
 from hardware.checks import Check, Look
@@ -184,7 +184,7 @@ def verify_study_folder(
 
     With `ledger_only` that is no failure; what is there is checked all the same.
     """
-    from encoders.checkpoints import load_folder
+    from encoders.checkpoints import load_encoder
     from probe.facts import given_encoder
 
     study = Study.load(folder)
@@ -198,7 +198,7 @@ def verify_study_folder(
 
     lines = bars.verify_study(
         study.folder,
-        fingerprint_of=lambda path: load_folder(path).fingerprint,
+        fingerprint_of=lambda folder: load_encoder(folder).fingerprint,
         fingerprint_by_name=by_name,
         latents_sha256_of=store.sha256,
         progress=progress,
@@ -216,18 +216,22 @@ def _make_encoders(
     frozen: bool,
     progress: Progress | None,
 ) -> dict[str, Encoder]:
-    encoders: dict[str, Encoder] = {}
-    for name in study.encoders:
+    for name in sorted(study.encoders, key=lambda name: "@" in name):  # another latent of W1 comes after W1
         made = encoder_recipe(study, name)
         if name not in loaded and made is not None:
             recipe, on = made
             entry = entries[on]
-            loaded[name] = train_encoder(
-                entry.recording,
-                entry.train,
-                recipe,
-                study.folder / "encoders" / name,
-                progress=_named(progress, name),
+            base, at, latent = name.partition("@")
+            loaded[name] = (
+                loaded[base].with_output(latent)
+                if at
+                else train_encoder(
+                    entry.recording,
+                    entry.train,
+                    recipe,
+                    study.folder / "encoders" / name,
+                    progress=_named(progress, name),
+                )
             )
             if frozen:
                 bars.bind_trained(
@@ -238,9 +242,7 @@ def _make_encoders(
                     data=on,
                     episodes=entry.train,
                 )
-        if name in loaded:
-            encoders[name] = loaded[name]
-    return encoders
+    return {name: loaded[name] for name in study.encoders if name in loaded}
 
 
 def _extract(
@@ -317,7 +319,8 @@ def _encoder_results(
 ) -> dict[str, EncoderResult]:
     found: dict[str, EncoderResult] = {}
     for name, entry in study.encoders.items():
-        shared = {"role": entry.role, "about": entry.about, "trained_on": entry.on or ""}
+        trained_on = study.encoders[base_encoder(name)].on or ""
+        shared = {"role": entry.role, "about": entry.about, "trained_on": trained_on}
         if name not in encoders:
             kind = (entry.load or "").partition(":")[0]
             found[name] = EncoderResult.model_validate(

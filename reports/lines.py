@@ -10,7 +10,7 @@ from bars.bar import Bar, Comparison, Difference, Equals, SameOrder
 from bars.judging import BarResult
 from bars.measurement import difference_path, finite
 from bars.results import DataResult, EncoderResult, Results
-from bars.study import BarEntry, Claim, Study
+from bars.study import BarEntry, Claim, Study, base_encoder
 from bars.verdict import ClaimVerdict, StudyVerdict
 from reports.history import History, when
 from reports.model import BarLine, CheckLine, ClaimLine, DataLine, EncoderLine, Number
@@ -79,6 +79,10 @@ def encoder_line(study: Study, results: Results, name: str, numbers: Mapping[str
         settings = flat({key: value for key, value in entry.train.items() if key not in ("kind", "of")})
         made = {"untrained": f"initial weights of a {twin_kind}", "pixels": f"fitted here on {entry.on}"}
         source = made.get(kind, f"trained here on {entry.on}") + (f" ({settings})" if settings else "")
+    elif "@" in name:
+        base, _, latent = name.partition("@")
+        kind, twin_kind = "", ""
+        source = f"{latent} of {base}"
     else:
         kind = str(entry.load)
         twin_kind = kind.removeprefix("untrained:") if kind.startswith("untrained:") else ""
@@ -92,7 +96,7 @@ def encoder_line(study: Study, results: Results, name: str, numbers: Mapping[str
         kind=facts.kind or kind,
         about=entry.about or facts.about,
         source=source,
-        trained_on="" if kind.startswith("untrained") else entry.on or "",
+        trained_on="" if kind.startswith("untrained") else study.encoders[base_encoder(name)].on or "",
         twin_of=entry.twin_of or "",
         twin_kind=twin_kind,
         width=facts.width,

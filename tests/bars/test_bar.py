@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_measurement import names, parts, paths
+from test_measurement import encoders, names, parts, paths
 
 from bars import Comparison, Difference, Equals, MeasurementPath, SameOrder, StudyError, bar_paths, parse_bar
 
@@ -11,7 +11,7 @@ marks = st.floats(allow_nan=False, allow_infinity=False)
 ops = st.sampled_from(["<", "<=", ">", ">="])
 path_texts = paths.map(str)
 metrics = st.builds(lambda metric, part: metric + (f".{part}" if part else ""), names, st.none() | parts)
-sources = st.builds(lambda encoder, data: encoder + (f"/{data}" if data else ""), names, st.none() | names)
+sources = st.builds(lambda encoder, data: encoder + (f"/{data}" if data else ""), encoders, st.none() | names)
 
 
 def _differ(pair):

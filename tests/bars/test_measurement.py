@@ -13,7 +13,8 @@ from bars import Measurement, MeasurementPath, StudyError, part_names
 
 names = st.from_regex(r"[A-Za-z][A-Za-z0-9_]{0,8}", fullmatch=True)
 parts = st.from_regex(r"[A-Za-z0-9_]{1,6}(\.[A-Za-z0-9_]{1,6}){0,2}", fullmatch=True)
-paths = st.builds(MeasurementPath, names, st.none() | names, names, st.none() | parts)
+encoders = names | st.from_regex(r"[A-Za-z][A-Za-z0-9_]{0,3}@[A-Za-z0-9][A-Za-z0-9_-]{0,5}", fullmatch=True)
+paths = st.builds(MeasurementPath, encoders, st.none() | names, names, st.none() | parts)
 
 
 @given(paths)

@@ -66,23 +66,24 @@ def test_folders_start_from_the_study(made):
         "  twin: {load: 'untrained:cnn', twin_of: W1walk, on: walk}\n  hub: {load: 'transformers:weights/W1'}\n  dino: {",
     )
     study = Study.load(made.folder)
-    weights = made.folder / "weights" / "W1"
     assert study.recording_folder("demos").resolve() == made.root / "recordings" / "demos"
-    assert {name: study.load_spec(name) for name in study.encoders} == {
-        "W1": f"{weights}",
-        "W1walk": None,
-        "given": f"cnn:{weights}",
-        "users": "import:mine:make",
-        "twin": "untrained:cnn",
-        "hub": f"transformers:{weights}",
-        "dino": "transformers:facebook/dinov2-small",
-    }
+    assert study.encoder_folder("W1") == study.encoder_folder("given") == made.folder / "weights" / "W1"
+    assert study.encoder_folder("users") is None
     assert study.encoder_folder("W1walk") == made.folder / "encoders" / "W1walk"
     assert (
         study.encoder_folder("dino") is None
         and study.encoder_folder("twin") == made.folder / "encoders" / "twin"
     )
     assert study.encoder_views("W1walk") == ["front", "wrist"]
+
+
+def test_another_latent_of_an_encoder_has_its_views_and_weights(made):
+    made.edit_study("  dino: {", "  'W1@cls': {role: control}\n  dino: {")
+    made.edit_study("W1.r2.mean <", "W1@cls.r2.mean <")
+    study = Study.load(made.folder)
+    assert study.encoder_folder("W1@cls") == study.encoder_folder("W1")
+    assert study.encoder_views("W1@cls") == study.encoder_views("W1")
+    assert "W1@cls.r2.mean" in study.needed_paths()
 
 
 UNKNOWN = [
@@ -114,7 +115,8 @@ TYPES = [
     ("  dino: {", "  di-no: {", "line 13, encoders.di-no: the name 'di-no' has other characters than letters, digits and _ - rename it"),
     ("theirs: 0.565", "theirs: [1]", "line 19, bars[0].theirs: input should be a valid number, and is [1]"),
     ("{load: weights/W1}", "{about: none}",
-     "line 11, encoders.W1: needs either load (a given encoder) or train (a recipe), one of the two"),
+     "line 11, encoders.W1: needs either load (a given encoder) or train (a recipe), one of the two"
+     " - or name it ENCODER@W1, a latent of another"),
     ("{load: weights/W1}", "{load: a, train: {}, on: walk}",
      "line 11, encoders.W1: needs either load (a given encoder) or train (a recipe), one of the two"),
     (", on: walk}", "}", "line 12, encoders.W1walk: is trained, so it needs on: the data entry whose train episodes it sees"),
@@ -164,6 +166,14 @@ MEANING = [
     ("W1.r2.mean < 0.80", "W1.r2.mean = 0.80", "line 19, bars[0].bar: bar 'W1.r2.mean = 0.80' is none of the forms a bar can have - "
      "write it like W1.r2.mean < 0.80, W1.r2.mean - W2.r2.mean > 0, same_order(W1, W2; r2.mean; g1b.top1) "
      "or equals(W1.r2.mean, 0.565, margin 0.05)"),
+    ("  dino: {", "  'W2@cls': {}\n  dino: {",
+     "line 13, encoders.W2@cls: there is no encoder W2 - it can be W1, W1walk, dino"),
+    ("  dino: {", "  'W1@cls': {views: [front]}\n  dino: {",
+     "line 13, encoders.W1@cls.views: is said of W1, of which W1@cls is another latent - leave it out"),
+    ("  dino: {", "  'W1@c.s': {}\n  dino: {",
+     "line 13, encoders.W1@c.s: the name 'W1@c.s' has other characters than letters, digits and _ - rename it"),
+    ("W1.r2.mean <", "W1@cls.r2.mean <",
+     "line 19, bars[0].bar: W1@cls.r2.mean names no encoder of the study - it can be W1, W1walk, dino"),
     ("{load: weights/W1}", "{load: weights/W1, views: [top]}", "line 19, bars[0].bar: W1.r2.mean: W1 sees the view top, "
      "which that data does not list - add the view"),
 ]  # fmt: skip

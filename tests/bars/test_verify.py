@@ -3,6 +3,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,7 +32,7 @@ MEASURED = [
 
 
 def fingerprint_of(folder):
-    return hashlib.sha256((folder / "weights.safetensors").read_bytes()).hexdigest()
+    return hashlib.sha256((Path(folder) / "weights.safetensors").read_bytes()).hexdigest()
 
 
 def latents_sha256_of(fingerprint, episodes):
