@@ -29,7 +29,7 @@ METRICS: Mapping[str, str] = {
     "shift_null": "R2 after targets were shifted within their episodes: mean, or a joint's name",
     "selectivity": "R2 minus that of the control task: mean, or a joint's name",
     "refit": "r2 and anisotropy with intervals that draw training episodes too: mean, anisotropy",
-    "g1b": "ranking of action chunks: top1, mrr, action_only, oracle, agreement, easy.top1, h4.top1, ...",
+    "g1b": "ranking of action chunks: top1, mrr, action_only, oracle, agreement, easy.top1, own.top1, ...",
     "mlp": "R2 of an MLP probe: mean, or a joint's name",
     "angle": "circular R2 of a joint whose log wraps: the joint's name",
     "reverse": "R2 of the latents from the joints: mean, weighted",

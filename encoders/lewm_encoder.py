@@ -17,6 +17,7 @@ from hardware.errors import InputError
 from hardware.schema import parse_model
 
 ENCODE_AT_ONCE = 32
+SAME_PACE = 1.25  # rows further apart, or nearer, by this factor are not those of the training
 PREDICT_AT_ONCE = 4096
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
@@ -28,7 +29,8 @@ class LewmPreprocessing(BaseModel):
     actions (a - action_mean) / action_std.
 
     `mean` and `std` are those of ImageNet, as published. `action_mean` and `action_std` (A,) are measured on
-    the training actions; None where a checkpoint does not say, and then nothing is predicted.
+    the training actions, `row_s` is the usual time between training rows, in seconds; None where a checkpoint
+    does not say, and without the actions' nothing is predicted.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -40,6 +42,7 @@ class LewmPreprocessing(BaseModel):
     std: tuple[float, float, float] = IMAGENET_STD
     action_mean: tuple[float, ...] | None = None
     action_std: tuple[float, ...] | None = None
+    row_s: float | None = None
 
 
 class LewmEncoder(Encoder):
@@ -177,15 +180,24 @@ class LewmEncoder(Encoder):
         """Rows up to and with the present one that `predict` is given."""
         return (self._sizes.history - 1) * self._sizes.action_block + 1
 
-    def why_no_prediction(self, horizon: int) -> str:
-        """Why nothing can be predicted over so many rows, in words; empty where it can."""
-        block = self._sizes.action_block
+    @property
+    def step_rows(self) -> int:
+        """Rows of one predicted step."""
+        return self._sizes.action_block
+
+    def why_no_prediction(self, actions: int, row_s: float) -> str:
+        """Why nothing is predicted from `actions` numbers a row and rows `row_s` seconds apart; empty where
+        it is.
+        """
+        prepared = self._preprocessing
         if self.output != "z":
             return f"the predictor speaks of z, not of {self.output}"
-        if self._preprocessing.action_mean is None or self._preprocessing.action_std is None:
+        if prepared.action_mean is None or prepared.action_std is None:
             return "it is not known how its training actions were standardised"
-        if horizon % block:
-            return f"a step is {block} rows, and {horizon} is no multiple of it"
+        if actions != self._sizes.action_dim:
+            return f"it was trained with {self._sizes.action_dim} actions, and these rows have {actions}"
+        if prepared.row_s is not None and not 1 / SAME_PACE <= row_s / prepared.row_s <= SAME_PACE:
+            return f"it was trained on rows {prepared.row_s:.3g} s apart, and these are {row_s:.3g} s apart"
         return ""
 
     def predict(
@@ -210,11 +222,10 @@ class LewmEncoder(Encoder):
         -------
         float32 (n, K, D), at the row after the last action.
         """
-        reason = self.why_no_prediction(chunks.shape[2])
-        if reason:
-            raise ValueError(reason)
         block, steps = self._sizes.action_block, self._sizes.history
         n, candidates, rows, width = chunks.shape
+        if rows % block:
+            raise ValueError(f"a step is {block} rows, and a chunk of {rows} is no multiple of it")
         before = steps - 1 if rollout == "history" else 0
         places = np.arange(-before * block - 1, 0, block)  # rows of the latents that are given
         z = history[:, places]

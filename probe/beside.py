@@ -5,7 +5,8 @@ Two families, each measured with the resamples of the probe itself, so that enco
     beside_probe    other ways to read the same rows: the map in both directions, its distance from a
                     rotation, how many dimensions are in use, an MLP, angles that wrap, plans along straight
                     latent lines, and how the read-out grows with the number of training episodes
-    rank            G1b: does the latent tell the action chunk that was executed from others
+    rank            G1b: does the latent tell the action chunk that was executed from others; by ridge, and
+                    by the encoder's own predictor where it has one
 
 None of them decides a bar that does not name it.
 """
@@ -14,9 +15,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bars import Measurement, part_names
 from bars.study import ProbeSettings, RankingSettings
@@ -32,6 +34,7 @@ from probe.similarity import effective_width
 from probe.statistics import ResidualSums, score_joints
 
 if TYPE_CHECKING:
+    from encoders.lewm_encoder import Rollout
     from probe.chunks import TimedRows
 
 Found = Iterator[tuple[str, Estimate | float, str]]
@@ -118,6 +121,78 @@ def rank(
         found.append((path, one.latents.top1, _asked(one)))
         counts[path] = one.n_anchors
     return _gathered(found, counts, bootstrap, [])
+
+
+def rank_by_own_predictor(
+    source: str,
+    model: PredictingEncoder,
+    train: TimedRows,
+    evaluate: TimedRows,
+    settings: RankingSettings,
+    bootstrap: Bootstrap,
+    seed: np.random.SeedSequence,
+) -> Beside:
+    """G1b with the encoder's own predictor, in both of its rollouts, and with ridge on the same anchors.
+
+    The horizon is the study's, or the next one that is a whole number of the model's steps.
+    """
+    prefix = f"{source}.g1b"
+    why = model.why_no_prediction(train.actions.shape[1], train.step_ns / 1e9)
+    if why:
+        return Beside((Measurement(f"{prefix}.own.top1", None, testable=False, note=why),), {}, [])
+    horizon = -(-settings.horizon // model.step_rows) * model.step_rows
+
+    def ranked(rollout: Rollout | None) -> Ranking:
+        rankings = rank_chunks(
+            train,
+            evaluate,
+            bootstrap,
+            seed=seed,
+            horizons=(horizon,),
+            distractors=(settings.distractors,),
+            candidates=settings.candidates,
+            predictor=None if rollout is None else RolledOut(model, rollout),
+            predictor_name=f"the encoder's own, rollout from {rollout}",
+            history=max(2, model.history_rows),
+        )
+        return rankings[settings.distractors, horizon]
+
+    found: list[tuple[str, Estimate | float, str]] = []
+    counts: dict[str, int] = {}
+    for name, rollout in (("own", "history"), ("own_anchor", "anchor"), ("own_ridge", None)):
+        one = ranked(rollout)  # type: ignore[arg-type]
+        found.append((f"{prefix}.{name}.top1", one.latents.top1, _asked(one)))
+        found.append((f"{prefix}.{name}.mrr", one.latents.mrr, f"chance {one.chance_mrr:.3f}"))
+        counts |= {f"{prefix}.{name}.top1": one.n_anchors, f"{prefix}.{name}.mrr": one.n_anchors}
+    return _gathered(found, counts, bootstrap, [])
+
+
+class PredictingEncoder(Protocol):
+    """What an encoder that is a world model has beside its latents; `encoders.lewm_encoder` is one."""
+
+    @property
+    def history_rows(self) -> int: ...
+
+    @property
+    def step_rows(self) -> int: ...
+
+    def why_no_prediction(self, actions: int, row_s: float) -> str: ...
+
+    def predict(
+        self, history: NDArray[Any], past: NDArray[Any], chunks: NDArray[Any], rollout: Rollout
+    ) -> NDArray[Any]: ...
+
+
+@dataclass(frozen=True)
+class RolledOut:
+    """A model's predictor with one of its rollouts, as `probe.chunks.Predictor` wants it."""
+
+    model: PredictingEncoder
+    rollout: Rollout
+
+    def predict(self, history: NDArray[Any], past: NDArray[Any], chunks: NDArray[Any]) -> NDArray[Any]:
+        """Latents [n, K, D] after each chunk."""
+        return self.model.predict(history, past, chunks, self.rollout)
 
 
 def not_ranked(source: str, why: str) -> Beside:

@@ -51,6 +51,8 @@ from probe.moments import FloatArray
 
 Interval = Literal["bca", "percentile", "studentised"]
 
+ANYWHERE = (-float("inf"), float("inf"))
+R2_RANGE, SHARE_RANGE, NOT_NEGATIVE = (-float("inf"), 1.0), (0.0, 1.0), (0.0, float("inf"))
 TOO_FEW = 10  # evaluation episodes; below this an interval is shown but nothing is called firm
 _MOST_DEGENERATE = 0.05  # share of resamples without a value above which there is no interval
 _ROUNDING = 1e-13  # share of a value below which its changes are rounding
@@ -136,6 +138,7 @@ class Bootstrap:
         *,
         jackknife: FloatArray | None = None,
         influence: FloatArray | None = None,
+        within: tuple[float, float] = ANYWHERE,
     ) -> Estimate:
         """`value` with the interval of its resampled values.
 
@@ -147,14 +150,18 @@ class Bootstrap:
         jackknife : [E], the value with each episode left out (`left_out`), which BCa needs.
         influence : [1 + B, E], derivative of the value and of each draw by each episode's weight, which the
             studentised interval needs.
+        within : what values the number can have at all. An interval of few episodes may reach beyond; it ends
+            there, which takes nothing from its coverage.
 
         Without influence a studentised interval becomes BCa, without a jackknife BCa becomes percentile.
         Where the interval is not defined on these draws it is the percentile one too; the note says why.
         """
         skewness = None if jackknife is None else _acceleration(jackknife)
         errors = None if influence is None else self.errors(influence)
-        made = _interval(self, value, draws, note, skewness, errors)
-        return Estimate(value, *made, self, draws, jackknife, influence)
+        low, high, name, notes = _interval(self, value, draws, note, skewness, errors)
+        if low is not None and high is not None:
+            low, high = (min(max(end, within[0]), within[1]) for end in (low, high))
+        return Estimate(value, low, high, name, notes, self, draws, jackknife, influence)
 
 
 @dataclass(frozen=True, eq=False)

@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from scipy.linalg import orthogonal_procrustes
 from scipy.optimize import linear_sum_assignment
 
-from probe.bootstrap import Bootstrap, Estimate
+from probe.bootstrap import NOT_NEGATIVE, Bootstrap, Estimate
 from probe.clusters import EpisodeClusters
 from probe.moments import FloatArray, check_rows
 from probe.ridge import RidgeFit
@@ -195,6 +195,7 @@ def _one_minus(r2: Estimate) -> Estimate:
         1 - r2.draws,
         jackknife=None if r2.jackknife is None else 1 - r2.jackknife,
         influence=None if r2.influence is None else -r2.influence,
+        within=NOT_NEGATIVE,
     )
 
 

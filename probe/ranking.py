@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from probe.bootstrap import Bootstrap, Estimate, difference
+from probe.bootstrap import ANYWHERE, SHARE_RANGE, Bootstrap, Estimate, difference
 from probe.chunks import (
     ALPHAS,
     Candidates,
@@ -283,9 +283,14 @@ def rank_credit(cost: FloatArray) -> tuple[FloatArray, FloatArray]:
 
 
 def mean_over_episodes(
-    values: FloatArray, episode: NDArray[Any], bootstrap: Bootstrap, note: str = ""
+    values: FloatArray,
+    episode: NDArray[Any],
+    bootstrap: Bootstrap,
+    note: str = "",
+    within: tuple[float, float] = ANYWHERE,
 ) -> Estimate:
-    """Mean of `values` [n] over anchors, with its interval over episodes; NaN values are left out."""
+    """Mean of `values` [n] over anchors, with its interval over episodes; NaN values are left out. `within`
+    as in `Bootstrap.estimate`."""
     known = np.isfinite(values)
     index = np.searchsorted(bootstrap.episodes, episode[known])
     sums = np.bincount(index, values[known], minlength=len(bootstrap.episodes))
@@ -302,7 +307,12 @@ def mean_over_episodes(
         # d mean / d w_e = (s_e - mean n_e) / sum w n
         influence = (sums - means[:resampled, None] * counts) / drawn[:resampled, None]
     return bootstrap.estimate(
-        float(means[0]), means[1:resampled], note, jackknife=means[resampled:], influence=influence
+        float(means[0]),
+        means[1:resampled],
+        note,
+        jackknife=means[resampled:],
+        influence=influence,
+        within=within,
     )
 
 
@@ -318,7 +328,7 @@ def latent_state_rank_correlation(
     correlation = rank_correlation(ranking.latent_cost, ranking.state_cost, method)
     undefined = int(np.isnan(correlation).sum())
     note = f"{undefined} anchors left out: all candidates tie" if undefined else ""
-    return mean_over_episodes(correlation, ranking.episode, bootstrap, note)
+    return mean_over_episodes(correlation, ranking.episode, bootstrap, note, (-1.0, 1.0))
 
 
 def rank_correlation(
@@ -392,8 +402,8 @@ def _scorer(
     def scored(cost: FloatArray) -> RankScores:
         top1, reciprocal = rank_credit(cost)
         return RankScores(
-            mean_over_episodes(top1, episode, bootstrap, note),
-            mean_over_episodes(reciprocal, episode, bootstrap, note),
+            mean_over_episodes(top1, episode, bootstrap, note, SHARE_RANGE),
+            mean_over_episodes(reciprocal, episode, bootstrap, note, SHARE_RANGE),
         )
 
     return scored

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lapack
 
-from probe.bootstrap import Bootstrap, Estimate
+from probe.bootstrap import NOT_NEGATIVE, R2_RANGE, Bootstrap, Estimate
 from probe.clusters import EpisodeClusters
 from probe.moments import FloatArray, Moments, check_rows
 from probe.ridge import refit_ridge
@@ -86,7 +86,13 @@ def refit_scores(
     refit = score_table(refit_ss, total_ss, testable, pool)
     point = score_table(*sums.squares(np.ones((1, len(sums)))), testable, pool)
 
-    def estimate(value: FloatArray, drawn: FloatArray, of_probe: FloatArray, why_not: str) -> Estimate:
+    def estimate(
+        value: FloatArray,
+        drawn: FloatArray,
+        of_probe: FloatArray,
+        why_not: str,
+        within: tuple[float, float] = R2_RANGE,
+    ) -> Estimate:
         if why_not or np.isnan(value[0]):
             return shared.estimate(None, np.full(n_draws, np.nan), why_not or "the joint does not move")
         if not n_draws:
@@ -94,7 +100,7 @@ def refit_scores(
             return shared.estimate(float(value[0]), np.zeros(0), f"no refit: a single {few} episode")
         shift = float(np.nanmean(drawn - of_probe)) if np.isfinite(drawn).any() else 0.0
         note = f"drawing training episodes with replacement shifts it by {shift:+.3f}, which is taken out"
-        return shared.estimate(float(value[0]), drawn - shift, note)
+        return shared.estimate(float(value[0]), drawn - shift, note, within=within)
 
     n_testable = int(testable.sum())
     none = "" if n_testable else "no testable joint"
@@ -115,6 +121,7 @@ def refit_scores(
             refit.anisotropy,
             held.anisotropy,
             none or ("" if n_testable > 1 else "needs two testable joints"),
+            NOT_NEGATIVE,
         ),
         testable=testable,
     )

@@ -128,7 +128,7 @@ def _probe(study: Study, exploratory: bool, progress: Progress | None) -> Result
     entries = {name: open_data(study, name) for name in study.data}
     encoders = _make_encoders(study, entries, loaded, frozen, progress)
     latents, checks = _extract(study, entries, encoders, frozen, progress)
-    measured = measure_study(study, entries, latents, progress)
+    measured = measure_study(study, entries, encoders, latents, progress)
     results = Results(
         study=study.name,
         study_sha256=Study.sha256(study.folder),

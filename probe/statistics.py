@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from probe.bootstrap import Bootstrap, Estimate
+from probe.bootstrap import NOT_NEGATIVE, R2_RANGE, Bootstrap, Estimate
 from probe.clusters import EpisodeClusters
 from probe.moments import FloatArray, check_rows
 
@@ -184,12 +184,21 @@ def score_joints(
     if bootstrap.interval == "studentised":
         pull = _influence(sums, weights[:drawn], residual_ss[:drawn], total_ss[:drawn], testable, pool)
 
-    def estimate(values: FloatArray, influence: FloatArray | None, why_not: str) -> Estimate:
+    def estimate(
+        values: FloatArray,
+        influence: FloatArray | None,
+        why_not: str,
+        within: tuple[float, float] = R2_RANGE,
+    ) -> Estimate:
         if why_not or np.isnan(values[0]):
             nothing = np.full(len(bootstrap), np.nan)
             return bootstrap.estimate(None, nothing, why_not or "the joint does not move")
         return bootstrap.estimate(
-            float(values[0]), values[1:drawn], jackknife=values[drawn:], influence=influence
+            float(values[0]),
+            values[1:drawn],
+            jackknife=values[drawn:],
+            influence=influence,
+            within=within,
         )
 
     n_testable = int(testable.sum())
@@ -207,7 +216,9 @@ def score_joints(
         ),
         mean=estimate(table.mean, None if pull is None else pull.mean, none),
         weighted=estimate(table.weighted, None if pull is None else pull.weighted, not_weighted),
-        anisotropy=estimate(table.anisotropy, None if pull is None else pull.anisotropy, one),
+        anisotropy=estimate(
+            table.anisotropy, None if pull is None else pull.anisotropy, one, within=NOT_NEGATIVE
+        ),
         testable=testable,
     )
 

@@ -16,10 +16,11 @@ import numpy as np
 
 from bars import DataResult, Measurement
 from bars.study import Study
-from encoders import EpisodeLatents
+from encoders import Encoder, EpisodeLatents
+from encoders.lewm_encoder import LewmEncoder
 from hardware.errors import InputError
 from hardware.recording import Progress
-from probe.beside import Beside, beside_probe, not_ranked, rank
+from probe.beside import Beside, beside_probe, not_ranked, rank, rank_by_own_predictor
 from probe.bootstrap import Bootstrap, Estimate
 from probe.chunks import timed_rows
 from probe.facts import DataEntry, evaluation_std
@@ -75,10 +76,13 @@ class Measured:
 def measure_study(
     study: Study,
     entries: Mapping[str, DataEntry],
+    encoders: Mapping[str, Encoder],
     latents: Mapping[tuple[str, str], Extracted],
     progress: Progress | None = None,
 ) -> Measured:
     """Measure every encoder on every data entry on which it was extracted, then compare them.
+
+    `encoders` are asked for nothing but the predictions of those that are world models.
 
     Raises
     ------
@@ -135,7 +139,7 @@ def measure_study(
                         _stream(study, _BESIDE, number, column),
                         radians,
                     ),
-                    _ranked(study, entry, source, latents[key], bootstrap, number),
+                    *_ranked(study, entry, source, encoders[name], latents[key], bootstrap, number),
                 ]
             except ValueError as error:  # the arrays' own complaint, without knowing whose they are
                 raise InputError(f"{study.name}: probe of {source}", str(error)) from None
@@ -190,11 +194,17 @@ def _bootstrap(study: Study, entry: DataEntry, number: int) -> Bootstrap:
 
 
 def _ranked(
-    study: Study, entry: DataEntry, source: str, latents: Extracted, bootstrap: Bootstrap, number: int
-) -> Beside:
-    """G1b, or why there is none."""
+    study: Study,
+    entry: DataEntry,
+    source: str,
+    encoder: Encoder,
+    latents: Extracted,
+    bootstrap: Bootstrap,
+    number: int,
+) -> list[Beside]:
+    """G1b by ridge and, of a world model, by its own predictor; or why there is none."""
     if len(entry.train) < 2 or len(entry.evaluate) < 2:
-        return not_ranked(source, "needs two training and two evaluation episodes")
+        return [not_ranked(source, "needs two training and two evaluation episodes")]
     try:
         train, evaluate = (
             timed_rows(read, [entry.recording.episode(index) for index in episodes], entry.columns)
@@ -204,8 +214,12 @@ def _ranked(
             )
         )
     except InputError as error:
-        return not_ranked(source, error.problem)
-    return rank(source, train, evaluate, study.ranking, bootstrap, _stream(study, _RANKING, number))
+        return [not_ranked(source, error.problem)]
+    asked = study.ranking, bootstrap, _stream(study, _RANKING, number)
+    found = [rank(source, train, evaluate, *asked)]
+    if isinstance(encoder, LewmEncoder):
+        found.append(rank_by_own_predictor(source, encoder, train, evaluate, *asked))
+    return found
 
 
 def _similarities(

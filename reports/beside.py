@@ -52,6 +52,9 @@ def _wanted(
     yield f"g1b.{other}.top1", f"top-1, {other}", f"candidates from {kind[other]}"
     for horizon in sorted(set(ranking.beside) - {ranking.horizon}):
         yield f"g1b.h{horizon}.top1", f"top-1, {horizon} ahead", f"{horizon} rows ahead"
+    yield "g1b.own.top1", "top-1, own predictor", "predicted by the encoder itself, from its latent history"
+    yield "g1b.own_anchor.top1", "the same, from one latent", "rolled out from the anchor's latent alone"
+    yield "g1b.own_ridge.top1", "ridge on the same anchors", "the common predictor, at the same horizon"
     yield "g1b.agreement", "latent and state cost", "rank correlation of the two over the candidates"
     yield "planning.ratio", "straight-line ratio", "joint path of straight latent lines over its chord"
     yield "planning.above_oracle", "above straight joints", "the same, minus that of straight lines in joints"

@@ -287,3 +287,16 @@ def test_bad_input_is_named():
     prediction[5, 1] = np.nan
     with pytest.raises(ValueError, match="1 of 600 values are not finite"):
         ResidualSums.of(y, prediction, episodes)
+
+
+def test_no_interval_reaches_beyond_what_is_possible() -> None:
+    """Episodes that are read with very different errors: the studentised interval alone would pass 1."""
+    rng = np.random.default_rng(0)
+    clusters = EpisodeClusters.of(np.repeat(np.arange(5), 40))
+    y, failing = rng.normal(size=(200, 2)), np.exp(rng.normal(size=5))[clusters.index][:, None]
+    sums = ResidualSums.of(y, y + 0.1 * failing * rng.normal(size=y.shape), clusters)
+    bootstrap = Bootstrap.draw(clusters.labels, rng, resamples=500, interval="studentised")
+    scores = score_joints(sums, bootstrap, np.ones(2, bool))
+    for one in (scores.mean, scores.weighted):
+        assert one.interval == "studentised" and one.low < one.value < one.high == 1.0
+    assert scores.anisotropy.low == 0.0 < scores.anisotropy.value < scores.anisotropy.high
