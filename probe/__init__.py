@@ -1,7 +1,7 @@
 """probe: the room that puts everything together, and the command line.
 
 The ridge probe, its statistics, ranking and geometry are pure functions of arrays; `ridge_probe`,
-`rank_chunks` and `check_recording` do in a notebook what the command does. A study's life from freeze to
+`g1b_probe` and `check_recording` do in a notebook what the command does. A study's life from freeze to
 verification is in `probe.run`: `freeze_study`, `probe_study`, `report_study`, `verify_study_folder`. Each
 verb of `jointprobe` is one function that a notebook can call as well.
 """
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from probe.geometry import measure_geometry
     from probe.learning import learning_curve
     from probe.mlp import fit_mlp
-    from probe.notebook import RidgeProbe, ridge_probe
+    from probe.notebook import RidgeProbe, g1b_probe, ridge_probe
     from probe.permutation import PermutationNull, permutation_null, selectivity
     from probe.planning import straight_line_plans
     from probe.power import smallest_effects
@@ -42,7 +42,7 @@ _ROOMS = {
     "geometry": ("measure_geometry",),
     "learning": ("learning_curve",),
     "mlp": ("fit_mlp",),
-    "notebook": ("RidgeProbe", "ridge_probe"),
+    "notebook": ("RidgeProbe", "g1b_probe", "ridge_probe"),
     "permutation": ("PermutationNull", "permutation_null", "selectivity"),
     "planning": ("straight_line_plans",),
     "power": ("smallest_effects",),
@@ -75,6 +75,7 @@ __all__ = [
     "find_wraps",
     "fit_mlp",
     "fit_ridge",
+    "g1b_probe",
     "learning_curve",
     "linear_cka",
     "measure_geometry",

@@ -1,28 +1,31 @@
-"""The probe for a notebook: latents and joints in, one object out that prints as a table.
+"""The probe and the ranking for a notebook: arrays in, one object out that prints as a table.
 
-    from probe import ridge_probe
-    probed = ridge_probe(latents, joints, episodes, evaluate=[24, 25, 26], joint_names=names)
+    from probe import g1b_probe, ridge_probe
+    probed = ridge_probe(latents, joints, episodes, evaluate=range(24, 36), joint_names=names)
     print(probed)
     probed.to_frame()
+    print(g1b_probe(latents, joints, actions, time_s, episodes, evaluate=range(24, 36)))
 
-It is what `jointprobe probe` does with one encoder, without the study around it: nothing here was frozen.
+They are what `jointprobe probe` does with one encoder, without the study around it: nothing was frozen.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bars.study import ProbeSettings
+from bars.study import ProbeSettings, RankingSettings
 from hardware.errors import InputError
 from probe.bootstrap import Bootstrap, Estimate
+from probe.chunks import TimedRows
 from probe.clusters import EpisodeClusters
 from probe.frame import to_frame
 from probe.permutation import PermutationNull, permutation_null
+from probe.ranking import Rankings, rank_chunks
 from probe.ridge import RidgeFit, fit_ridge
 from probe.statistics import JointScores, ResidualSums, score_joints, spread_of_joints
 
@@ -116,19 +119,10 @@ def ridge_probe(
     """
     settings = settings or ProbeSettings()
     x, y, labels = np.asarray(latents), np.asarray(joints, dtype=np.float64), np.asarray(episodes)
-    if x.ndim != 2 or y.ndim != 2 or not len(x) == len(y) == len(labels):
-        raise InputError(
-            "ridge_probe", f"latents {x.shape}, joints {y.shape} and episodes {labels.shape} do not fit"
-        )
+    held = _held_out("ridge_probe", {"latents": x, "joints": y}, labels, evaluate)
     names = tuple(joint_names) if joint_names is not None else tuple(f"joint{i}" for i in range(y.shape[1]))
     if len(names) != y.shape[1]:
         raise InputError("ridge_probe, joint_names", f"{len(names)} names for {y.shape[1]} joints")
-    absent = [label for label in evaluate if label not in labels]
-    if absent:
-        raise InputError("ridge_probe, evaluate", f"{absent[0]!r} is no episode of the rows")
-    held = np.isin(labels, list(evaluate))
-    if held.all() or not held.any():
-        raise InputError("ridge_probe, evaluate", "leaves no episode to train on, or none to evaluate")
     train, test = EpisodeClusters.of(labels[~held]), EpisodeClusters.of(labels[held])
     spread = spread_of_joints(y[held], settings.min_std)
     one, two = np.random.SeedSequence(seed).spawn(2)
@@ -163,6 +157,87 @@ def ridge_probe(
     return RidgeProbe(
         names, spread.std, fit, scores, null, int((~held).sum()), int(held.sum()), len(test.labels)
     )
+
+
+def g1b_probe(
+    latents: ArrayLike,
+    joints: ArrayLike,
+    actions: ArrayLike,
+    time_s: ArrayLike,
+    episodes: ArrayLike,
+    *,
+    evaluate: Sequence[Any],
+    settings: RankingSettings | None = None,
+    resamples: int = 2000,
+    seed: int = 0,
+) -> Rankings:
+    """Rank the action chunk that was executed among others (G1b), by a ridge predictor of the latents.
+
+    Parameters
+    ----------
+    latents, joints, actions : [N, D], [N, J] in rad and [N, A]; `actions` are those in force at each row, NaN
+        before the first one of an episode. The rows of an episode lie together, in the order of time.
+    time_s : [N], seconds, rising within an episode.
+    episodes, evaluate : as for `ridge_probe`.
+    settings : candidates, horizons; those of a study without any.
+    resamples, seed : of the bootstrap; the seed draws the candidates as well.
+
+    Raises
+    ------
+    InputError : shapes that disagree, values that are not finite, or a split that leaves a side empty.
+    """
+    settings = settings or RankingSettings()
+    arrays = {
+        "latents": np.asarray(latents),
+        "joints": np.asarray(joints, dtype=np.float64),
+        "actions": np.asarray(actions, dtype=np.float64),
+    }
+    labels, seconds = np.asarray(episodes), np.asarray(time_s, dtype=np.float64)
+    held = _held_out("g1b_probe", arrays, labels, evaluate)
+    if seconds.shape != labels.shape or not np.isfinite(seconds).all():
+        raise InputError("g1b_probe, time_s", f"must be {len(labels)} finite seconds, has {seconds.shape}")
+    draws, candidates = np.random.SeedSequence(seed).spawn(2)
+    try:
+        train, test = (
+            TimedRows(
+                arrays["latents"][side],
+                arrays["joints"][side],
+                arrays["actions"][side],
+                np.round(seconds[side] * 1e9).astype(np.int64),
+                labels[side],
+            )
+            for side in (~held, held)
+        )
+        bootstrap = Bootstrap.draw(
+            test.clusters.labels, np.random.default_rng(draws), resamples=resamples, interval="studentised"
+        )
+        return rank_chunks(
+            train,
+            test,
+            bootstrap,
+            seed=candidates,
+            horizons=sorted({settings.horizon, *settings.beside}),
+            candidates=settings.candidates,
+        )
+    except ValueError as error:
+        raise InputError("g1b_probe", str(error)) from None
+
+
+def _held_out(
+    function: str, arrays: Mapping[str, NDArray[Any]], labels: NDArray[Any], evaluate: Sequence[Any]
+) -> NDArray[np.bool_]:
+    """Which rows are evaluated, bool [N]; InputError where rows do not fit or the split leaves a side
+    empty."""
+    if labels.ndim != 1 or any(array.ndim != 2 or len(array) != len(labels) for array in arrays.values()):
+        shapes = ", ".join(f"{name} {array.shape}" for name, array in arrays.items())
+        raise InputError(function, f"{shapes} and episodes {labels.shape} do not fit: one row a moment")
+    absent = [label for label in evaluate if label not in labels]
+    if absent:
+        raise InputError(f"{function}, evaluate", f"{absent[0]!r} is no episode of the rows")
+    held = np.isin(labels, list(evaluate))
+    if held.all() or not held.any():
+        raise InputError(f"{function}, evaluate", "leaves no episode to train on, or none to evaluate")
+    return held
 
 
 def _row(name: str, score: Estimate, std: float | None, null: Any) -> dict[str, Any]:

@@ -8,8 +8,9 @@ import pytest
 
 import probe
 from bars import ProbeSettings
+from bars.study import RankingSettings
 from hardware import InputError
-from probe import ridge_probe
+from probe import g1b_probe, ridge_probe
 
 NAMES = ("pan", "lift", "still")
 SETTINGS = ProbeSettings(resamples=200, permutations=20)
@@ -75,3 +76,46 @@ def test_every_public_name_is_there() -> None:
     assert sorted(probe.__all__) == probe.__all__
     for name in probe.__all__:
         assert getattr(probe, name) is not None
+
+
+def moments(seed: int = 0) -> dict[str, np.ndarray]:
+    """12 episodes of 60 rows, 0.05 s apart: joints follow what is sent; latents are the joints, turned."""
+    rng = np.random.default_rng(seed)
+    actions = np.repeat(rng.standard_normal((12, 12, 3)), 5, axis=1)  # held for five rows
+    joints = np.zeros((12, 60, 3))
+    for t in range(1, 60):
+        joints[:, t] = joints[:, t - 1] + 0.4 * (actions[:, t - 1] - joints[:, t - 1])
+    turn = np.linalg.qr(rng.standard_normal((3, 3)))[0]
+    return {
+        "latents": (joints @ turn).reshape(-1, 3).astype(np.float32),
+        "joints": joints.reshape(-1, 3),
+        "actions": actions.reshape(-1, 3),
+        "time_s": np.tile(np.arange(60) * 0.05, 12),
+        "episodes": np.repeat(np.arange(12), 60),
+    }
+
+
+def test_chunks_are_ranked_from_arrays() -> None:
+    settings = RankingSettings(candidates=4, horizon=5, beside=[2])
+    ranked = g1b_probe(**moments(), evaluate=[9, 10, 11], settings=settings, resamples=200)
+    one = ranked["hard", 5]
+    assert one.latents.top1.value > 0.9 and one.n_episodes == 3
+    assert "candidates" in str(ranked) and len(ranked.to_frame()) == 2 * 2 * 4
+    again = g1b_probe(**moments(), evaluate=[9, 10, 11], settings=settings, resamples=200)
+    np.testing.assert_array_equal(again["hard", 5].start_ns, one.start_ns)
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"evaluate": [12]}, "12 is no episode of the rows"),
+        ({"time_s": np.zeros(3)}, "time_s: must be 720 finite seconds"),
+        ({"time_s": np.zeros(720)}, "time does not advance"),
+        ({"actions": np.zeros(720)}, r"latents \(720, 3\), joints \(720, 3\), actions \(720,\)"),
+        ({"latents": np.full((720, 2), np.nan)}, "latents of row 0, episode 0, are not finite"),
+        ({"actions": np.full((720, 3), np.nan)}, "no training row has an action in force"),
+    ],
+)
+def test_rows_that_cannot_be_ranked_are_named(changes: dict[str, object], problem: str) -> None:
+    with pytest.raises(InputError, match=problem):
+        g1b_probe(**{**moments(), "evaluate": [9, 10, 11], **changes})  # type: ignore[arg-type]
