@@ -26,6 +26,8 @@ class Encoder(ABC):
     views : names of the views in the order it was made for, or None where any will do.
     width : number of latent dimensions D.
     image_size : (height, width) that frames are brought to before `encode`, or None to keep them as recorded.
+    clip_frames, clip_stride : frames that make one latent, every `clip_stride`-th row up to its own; 1 for
+        encoders of single images.
     architecture, preprocessing : JSON-able facts; they are part of the fingerprint.
     """
 
@@ -33,6 +35,8 @@ class Encoder(ABC):
     views: tuple[str, ...] | None
     width: int
     image_size: tuple[int, int] | None = None
+    clip_frames: int = 1
+    clip_stride: int = 1
     architecture: dict[str, Any]
     preprocessing: dict[str, Any]
 
@@ -42,8 +46,9 @@ class Encoder(ABC):
 
         Parameters
         ----------
-        frames : uint8 (B, V, H, W, 3), RGB, views in the order of `views`. Frames of another size than
-            `image_size` are resized the way `hardware.frames.resize` does it.
+        frames : uint8 (B, V, H, W, 3), RGB, views in the order of `views`; where `clip_frames` is above 1,
+            (B, V, clip_frames, H, W, 3). Frames of another size than `image_size` are resized the way
+            `hardware.frames.resize` does it.
 
         Returns
         -------

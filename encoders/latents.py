@@ -18,8 +18,8 @@ import h5py
 import numpy as np
 
 from encoders.encoder import Encoder, canonical_json
+from encoders.extraction import Work, encoded
 from encoders.pairs import evenly_spaced
-from hardware.alignment import AlignedEpisode
 from hardware.disk import disk_errors, fsync_path
 from hardware.errors import InputError
 from hardware.recording import Progress, Recording
@@ -121,64 +121,113 @@ class LatentStore:
         recording: Recording,
         views: Sequence[str] | None = None,
         episodes: Sequence[int] | None = None,
-        batch_size: int = 64,
+        batch_size: int | None = None,
         max_rows: int | None = None,
         progress: Progress | None = None,
         ledger_head: str = "",
     ) -> Path:
-        """Encode the aligned rows of episodes; those that are finished already are not done again.
+        """Encode the aligned rows of episodes; see `extract_all`. Returns the path of the encoder's file."""
+        self.extract_all([encoder], recording, views, episodes, batch_size, max_rows, progress, ledger_head)
+        return self.path(encoder.fingerprint)
+
+    def extract_all(
+        self,
+        encoders: Sequence[Encoder],
+        recording: Recording,
+        views: Sequence[str] | None = None,
+        episodes: Sequence[int] | None = None,
+        batch_size: int | None = None,
+        max_rows: int | None = None,
+        progress: Progress | None = None,
+        ledger_head: str = "",
+    ) -> None:
+        """Encode the aligned rows of episodes by several encoders over one decoding; what is finished already
+        is not done again.
 
         Parameters
         ----------
-        views : views in order; None takes the encoder's.
+        views : views in order; None takes the encoders'.
         episodes : episode numbers; None takes all.
-        batch_size : rows encoded at once; memory is bounded by it, not by the recording.
+        batch_size : rows decoded at once; None chooses by their size. Memory is bounded by it, not by the
+            recording.
         max_rows : most rows of an episode, spread evenly over it; None takes all.
         progress : called with rows done and rows in all after each batch.
         ledger_head : hash of the study's last ledger event, kept as provenance.
 
-        Returns
-        -------
-        path of the encoder's file
-
         Raises
         ------
         InputError
-            views that are not the encoder's, a latent that is not finite (encoder, episode and frame are
+            views that are not the encoders', a latent that is not finite (encoder, episode and frame are
             named), a full disk.
         """
-        chosen = self._views(encoder, views)
         wanted = recording.episode_indices if episodes is None else list(episodes)
-        facts = {"views": list(chosen), "max_rows": max_rows}
-        done = self.episodes(encoder.fingerprint)
         shas = {line.episode: line.sha256 for line in recording.manifest}
-        todo = [
-            index
-            for index in wanted
-            if index not in shas or any(done.get(shas[index], {}).get(key) != facts[key] for key in facts)
-        ]
-        parts = self._parts(encoder.fingerprint)
-        with disk_errors(self.folder):
-            parts.mkdir(parents=True, exist_ok=True)
-        aligned = list(recording.aligned(chosen, todo))  # times only: a missing view is found before the work
-        rows = [evenly_spaced(len(episode), max_rows or len(episode)) for episode in aligned]
-        counter = _Counter(sum(map(len, rows)), progress)
-        for episode, taken in zip(aligned, rows):
-            latent = _encode(encoder, episode, taken, batch_size, counter)
+        groups: dict[Any, list[Encoder]] = {}
+        for encoder in encoders:
+            chosen = self._views(encoder, views)
+            facts = {"views": list(chosen), "max_rows": max_rows}
+            done = self.episodes(encoder.fingerprint)
+            todo = [
+                index
+                for index in wanted
+                if index not in shas or any(done.get(shas[index], {}).get(key) != facts[key] for key in facts)
+            ]
+            sizes = {(recording.info.view(view).height, recording.info.view(view).width) for view in chosen}
+            # Views of different sizes have no common frame as recorded: such encoders decode for themselves.
+            size = encoder.image_size if len(sizes) > 1 else None
+            clip = encoder.clip_frames, encoder.clip_stride
+            groups.setdefault((chosen, tuple(todo), size, clip), []).append(encoder)
+        for (chosen, todo, _, _), together in groups.items():
+            self._extract(together, recording, chosen, todo, batch_size, max_rows, progress, ledger_head)
+
+    def _extract(
+        self,
+        encoders: Sequence[Encoder],
+        recording: Recording,
+        views: Sequence[str],
+        episodes: Sequence[int],
+        batch_size: int | None,
+        max_rows: int | None,
+        progress: Progress | None,
+        ledger_head: str,
+    ) -> None:
+        for encoder in encoders:
+            with disk_errors(self.folder):
+                self._parts(encoder.fingerprint).mkdir(parents=True, exist_ok=True)
+        aligned = recording.aligned(
+            views, list(episodes)
+        )  # times only: a missing view is found before the work
+        work = [Work(one, evenly_spaced(len(one), max_rows or len(one))) for one in aligned]
+        own_sizes = {encoder.image_size for encoder in encoders}
+        latents = encoded(
+            encoders,
+            work,
+            image_size=own_sizes.pop() if len(own_sizes) == 1 else None,
+            batch_size=batch_size,
+            progress=progress,
+        )
+        for one, of_each in zip(work, latents):
             about = {
-                **facts,
+                "views": list(views),
+                "max_rows": max_rows,
                 "recording": recording.manifest_sha256,
-                "episode": episode.index,
-                "dropped": episode.dropped,
+                "episode": one.episode.index,
+                "dropped": one.episode.dropped,
                 "extracted_at": datetime.now(timezone.utc).isoformat(timespec="seconds"),
                 "ledger_head": ledger_head,
             }
-            arrays = EpisodeLatents(
-                latent, episode.position[taken], episode.anchor_frame[taken], episode.time_ns[taken], about
-            )
-            _write_part(parts / f"{episode.sha256}.h5", encoder, episode.sha256, arrays)
-        self._merge(encoder)
-        return self.path(encoder.fingerprint)
+            rows, sha256 = one.rows, one.episode.sha256
+            for encoder, latent in zip(encoders, of_each):
+                arrays = EpisodeLatents(
+                    latent,
+                    one.episode.position[rows],
+                    one.episode.anchor_frame[rows],
+                    one.episode.time_ns[rows],
+                    about,
+                )
+                _write_part(self._parts(encoder.fingerprint) / f"{sha256}.h5", encoder, sha256, arrays)
+        for encoder in encoders:
+            self._merge(encoder)
 
     def _merge(self, encoder: Encoder) -> None:
         final, parts = self.path(encoder.fingerprint), self._parts(encoder.fingerprint)
@@ -216,40 +265,6 @@ class LatentStore:
         parts = self._parts(fingerprint)
         final = self.path(fingerprint)
         return ([final] if final.is_file() else []) + sorted(parts.glob("*.h5") if parts.is_dir() else [])
-
-
-class _Counter:
-    """Rows done over all episodes of an extraction."""
-
-    def __init__(self, total: int, progress: Progress | None) -> None:
-        self.total, self.progress, self.done = total, progress, 0
-
-    def add(self, rows: int, what: str) -> None:
-        self.done += rows
-        if self.progress:
-            self.progress(self.done, self.total, what)
-
-
-def _encode(
-    encoder: Encoder, episode: AlignedEpisode, rows: np.ndarray, batch_size: int, counter: _Counter
-) -> np.ndarray:
-    """Latents float32 (n, D) of the chosen rows, checked batch by batch."""
-    out = np.empty((len(rows), encoder.width), np.float32)
-    start = 0
-    for batch in episode.batches(batch_size, encoder.image_size, rows):
-        latent = encoder.encode(batch)
-        bad = np.flatnonzero(~np.isfinite(latent).all(axis=1))
-        if len(bad):
-            frame = int(episode.anchor_frame[rows[start + bad[0]]])
-            raise InputError(
-                f"encoder {encoder.kind} {encoder.fingerprint[:12]}, episode {episode.index}, frame {frame}",
-                f"its latent is not finite ({len(bad)} of {len(batch)} rows in this batch)",
-                "the weights or the frame are damaged; nothing of this episode was kept",
-            )
-        out[start : start + len(batch)] = latent
-        start += len(batch)
-        counter.add(len(batch), f"encoding {encoder.kind}, episode {episode.index}")
-    return out
 
 
 def _write_part(path: Path, encoder: Encoder, sha256: str, latents: EpisodeLatents) -> None:

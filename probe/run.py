@@ -40,7 +40,6 @@ from probe.measure import Probed, fit_facts
 from probe.power import Power, smallest_effects
 from probe.study_measures import Extracted, measure_study
 
-EXTRACT_BATCH = 64
 _POWER = 3  # stream of the study's seed; others are in probe/study_measures.py
 
 
@@ -263,21 +262,27 @@ def _extract(
         seen = check_recording(entry.recording, looks=looks[data], expect=study.data[data].expect)
         seen += check_leakage(entry.recording, entry.train, entry.evaluate, looks[data])
         checks += [replace(check, name=f"{data}: {check.name}") for check in seen]
-    for name, encoder in encoders.items():
-        views = study.encoder_views(name)
-        for data, entry in entries.items():
-            if not set(views) <= set(entry.views):
-                continue
-            store.extract(
-                encoder,
+    for data, entry in entries.items():
+        together: dict[tuple[str, ...], list[str]] = {}  # over one decoding
+        for name in encoders:
+            views = tuple(study.encoder_views(name))
+            if set(views) <= set(entry.views):
+                together.setdefault(views, []).append(name)
+        for views, names in together.items():
+            store.extract_all(
+                [encoders[name] for name in names],
                 entry.recording,
                 views,
                 [*entry.train, *entry.evaluate],
-                batch_size=EXTRACT_BATCH,
                 max_rows=study.probe.max_rows_per_episode,
-                progress=_named(progress, f"{name} on {data}"),
+                progress=_named(progress, f"{', '.join(names)} on {data}"),
                 ledger_head=head,
             )
+    for name, encoder in encoders.items():
+        views = tuple(study.encoder_views(name))
+        for data, entry in entries.items():
+            if not set(views) <= set(entry.views):
+                continue
             shas = [entry.recording.episode(index).sha256 for index in entry.evaluate]
             bars.record_extracted(
                 study.folder,
