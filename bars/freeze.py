@@ -14,6 +14,7 @@ from bars.bar import bar_paths
 from bars.binding import Binding, DataFacts, FreezeFacts, latent_words, read_binding
 from bars.errors import StudyError
 from bars.events import Extracted
+from bars.judging import FEWEST_EPISODES
 from bars.ledger import Event, Ledger
 from bars.study import STUDY_FILE, Study, base_encoder
 from bars.study_checks import unknown_joint
@@ -77,13 +78,18 @@ def register(study_folder: Path | str, facts: FreezeFacts) -> Event:
 
 def power_words(effects: Mapping[str, Any]) -> str:
     """What evaluation episodes can show, from one entry of a registration's `power`."""
+    n = effects["evaluation_episodes"]
+    if n < FEWEST_EPISODES:
+        return (
+            f"{n} evaluation episodes leave every bar undecided, whatever comes; {FEWEST_EPISODES} are needed"
+        )
     marks, pairs = (
-        ", ".join(f"{effect:.2f} at R2 {r2}" for r2, effect in effects[key].items())
+        ", ".join(f"{effect:.2f} (R2 {r2})" for r2, effect in effects[key].items())
         for key in ("smallest_effect_on_mean_r2", "smallest_difference_of_mean_r2")
     )
     return (
-        f"{effects['evaluation_episodes']} evaluation episodes show, with power {effects['power']:g}, a mean "
-        f"R2 that lies this far from its mark: {marks}; two encoders whose means lie this far apart: {pairs}"
+        f"with {n} evaluation episodes, {effects['power']:.0%} of such studies tell a mean R2 from a mark that lies "
+        f"this far from it: {marks}; and two encoders whose mean R2 lie this far apart: {pairs}"
     )
 
 

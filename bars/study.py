@@ -134,7 +134,8 @@ class EncoderEntry(Entry):
     train : a recipe; its keys are the encoders room's.
     on : the data entry on whose train episodes a recipe is trained (or an untrained one's input and
         batch-norm statistics are measured).
-    twin_of : for `untrained:KIND`, the trained encoder whose recipe gives its architecture.
+    twin_of : for `untrained:KIND`, the encoder whose recipe gives its architecture: trained here, or loaded
+        from a folder that says how it was trained.
     views : the views it sees; those of the data entry when left out.
     role : `model`, or a `control` or `baseline` that stands beside every model.
     optional : its weights may be missing; its bars then read "not tested here".
@@ -163,7 +164,13 @@ class EncoderEntry(Entry):
         return self
 
 
-class ProbeSettings(Entry):
+class Settings(Entry):
+    """Numbers are numbers here, and yes and no are true and false: `refits: true` is no number."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, strict=True)
+
+
+class ProbeSettings(Settings):
     """How the ridge probe is fitted and how its uncertainty is measured.
 
     Parameters
@@ -202,7 +209,7 @@ class ProbeSettings(Entry):
         return sorted(set(value))
 
 
-class RankingSettings(Entry):
+class RankingSettings(Settings):
     """How action chunks are ranked (G1b).
 
     Parameters

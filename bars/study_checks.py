@@ -156,12 +156,12 @@ def _check_encoder(study: Study, document: Document, name: str, entry: EncoderEn
             document.where((*at, "on")), f"there is no data entry {entry.on}", nearest(entry.on, study.data)
         )
     if entry.twin_of is not None:
-        trained = [other for other, e in study.encoders.items() if e.train is not None]
-        if entry.twin_of not in trained:
+        with_recipe = [other for other, e in study.encoders.items() if _has_recipe(e) and "@" not in other]
+        if entry.twin_of not in with_recipe:
             raise StudyError(
                 document.where((*at, "twin_of")),
-                f"there is no trained encoder {entry.twin_of}",
-                nearest(entry.twin_of, trained),
+                f"there is no encoder {entry.twin_of} whose recipe it could share",
+                nearest(entry.twin_of, with_recipe),
             )
     for view in entry.views or ():
         if entry.on is not None and view not in study.data[entry.on].views:
@@ -170,6 +170,12 @@ def _check_encoder(study: Study, document: Document, name: str, entry: EncoderEn
                 f"the view {view} is not in data.{entry.on}.views",
                 nearest(view, study.data[entry.on].views),
             )
+
+
+def _has_recipe(entry: EncoderEntry) -> bool:
+    """Trained here, or loaded from a folder, whose encoder.json says how it was trained."""
+    kind, colon, _ = (entry.load or "").partition(":")
+    return entry.train is not None or not colon or kind in ("cnn", "lewm")
 
 
 def _check_other_latent(study: Study, document: Document, name: str, entry: EncoderEntry) -> None:
@@ -260,8 +266,29 @@ def path_problem(study: Study, path: MeasurementPath) -> tuple[str, str] | None:
                 f"{path}: {path.encoder} sees the view {view}, which that data does not list",
                 "add the view",
             )
+    unmeasured = _unmeasured(study, path)
+    if unmeasured is not None:
+        return unmeasured
     if path.metric == "r2" and isinstance(data.joints, list):
         return unknown_joint(path, data.joints)
+    return None
+
+
+def _unmeasured(study: Study, path: MeasurementPath) -> tuple[str, str] | None:
+    """Problem and remedy where the study's own settings leave a path without a measurement, else None."""
+    probe, ranking = study.probe, study.ranking
+    if path.metric == "mlp" and not probe.mlp:
+        return f"{path} is not measured: probe.mlp is false", "write probe: {mlp: true}"
+    if path.metric in ("null", "shift_null", "selectivity") and not probe.permutations:
+        return f"{path} is not measured: probe.permutations is 0", "write probe: {permutations: 200}"
+    first, _, rest = (path.part or "").partition(".")
+    if path.metric != "g1b" or not rest:
+        return None
+    if first == ranking.distractors or first == f"h{ranking.horizon}":
+        return f"{path} is what g1b.{rest} means in this study", f"write {path.source}.g1b.{rest}"
+    horizons = [f"h{horizon}" for horizon in ranking.beside]
+    if first[:1] == "h" and first[1:].isdigit() and first not in horizons:
+        return f"{path} is not measured: ranking.beside has no {first[1:]}", f"add {first[1:]} to it"
     return None
 
 

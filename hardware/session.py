@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
@@ -85,7 +86,7 @@ def quick_threads() -> Iterator[None]:
 
 def require_space(to: Path, needed: int) -> None:
     """InputError where the disk under `to` has less than `needed` bytes left."""
-    there = next(path for path in (to, *to.resolve().parents) if path.exists())
+    there = next(path for path in (to, *Path(os.path.realpath(to)).parents) if path.exists())
     free = free_bytes(there)
     if free < needed:
         raise InputError(

@@ -31,6 +31,9 @@ def _unwrap_help() -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Entry point: errors that a person can act on become one line and exit code 2."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")  # a name in letters that the terminal lacks
     _unwrap_help()
     words = sys.argv[1:] if arguments is None else arguments
     terminal = Terminal(as_json="--json" in words, quiet="--quiet" in words or "-q" in words)

@@ -11,7 +11,7 @@ They are what `jointprobe probe` does with one encoder, without the study around
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -118,7 +118,8 @@ def ridge_probe(
     InputError : shapes that disagree, values that are not finite, or a split that leaves a side empty.
     """
     settings = settings or ProbeSettings()
-    x, y, labels = np.asarray(latents), np.asarray(joints, dtype=np.float64), np.asarray(episodes)
+    x, y = _numbers("ridge_probe, latents", latents), _numbers("ridge_probe, joints", joints)
+    labels = np.asarray(episodes)
     held = _held_out("ridge_probe", {"latents": x, "joints": y}, labels, evaluate)
     names = tuple(joint_names) if joint_names is not None else tuple(f"joint{i}" for i in range(y.shape[1]))
     if len(names) != y.shape[1]:
@@ -188,11 +189,11 @@ def g1b_probe(
     """
     settings = settings or RankingSettings()
     arrays = {
-        "latents": np.asarray(latents),
-        "joints": np.asarray(joints, dtype=np.float64),
-        "actions": np.asarray(actions, dtype=np.float64),
+        "latents": _numbers("g1b_probe, latents", latents),
+        "joints": _numbers("g1b_probe, joints", joints),
+        "actions": _numbers("g1b_probe, actions", actions),
     }
-    labels, seconds = np.asarray(episodes), np.asarray(time_s, dtype=np.float64)
+    labels, seconds = np.asarray(episodes), _numbers("g1b_probe, time_s", time_s)
     held = _held_out("g1b_probe", arrays, labels, evaluate)
     if seconds.shape != labels.shape or not np.isfinite(seconds).all():
         raise InputError("g1b_probe, time_s", f"must be {len(labels)} finite seconds, has {seconds.shape}")
@@ -223,6 +224,19 @@ def g1b_probe(
         raise InputError("g1b_probe", str(error)) from None
 
 
+def _numbers(where: str, values: ArrayLike) -> NDArray[np.float64]:
+    """Real numbers as float64, masked ones as NaN; InputError where they are none."""
+    if isinstance(values, np.ma.MaskedArray):
+        values = values.astype(np.float64).filled(np.nan)
+    try:
+        array = np.asarray(values)
+        if array.dtype.kind == "c":
+            raise TypeError("complex")
+        return np.asarray(array, dtype=np.float64)
+    except (TypeError, ValueError, RuntimeError) as error:  # RuntimeError: a torch tensor's, with a gradient
+        raise InputError(where, f"are no real numbers ({error})", "give an array of floats") from None
+
+
 def _held_out(
     function: str, arrays: Mapping[str, NDArray[Any]], labels: NDArray[Any], evaluate: Sequence[Any]
 ) -> NDArray[np.bool_]:
@@ -231,6 +245,13 @@ def _held_out(
     if labels.ndim != 1 or any(array.ndim != 2 or len(array) != len(labels) for array in arrays.values()):
         shapes = ", ".join(f"{name} {array.shape}" for name, array in arrays.items())
         raise InputError(function, f"{shapes} and episodes {labels.shape} do not fit: one row a moment")
+    if labels.dtype.kind == "f" and not np.isfinite(labels).all():
+        raise InputError(f"{function}, episodes", "are not all finite", "label every row")
+    chosen = np.asarray(list(evaluate) if isinstance(evaluate, Iterable) else evaluate)
+    if chosen.ndim != 1 or chosen.dtype == np.bool_:
+        raise InputError(
+            f"{function}, evaluate", "must be labels of episodes", "give a list of them, not a mask of rows"
+        )
     absent = [label for label in evaluate if label not in labels]
     if absent:
         raise InputError(f"{function}, evaluate", f"{absent[0]!r} is no episode of the rows")

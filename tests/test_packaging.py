@@ -112,7 +112,7 @@ def test_the_wheel_holds_every_file_of_every_room_and_nothing_else(tmp_path: Pat
     assert {name for name in names if ".dist-info/" not in name} == room_files()
     assert any(name.startswith("bars/templates/") for name in names)
     assert any(name.endswith("/licenses/LICENSE") for name in names)
-    assert "jointprobe = probe.cli:main" in entry_points
+    assert "jointprobe = probe.__main__:main" in entry_points
 
 
 # Constraints: names and versions only, one version of each package for each supported machine.

@@ -93,7 +93,8 @@ class AlohaSet:
         path = self._files[episode]
         with _opened(path) as file:
             state = _numbers(file, QPOS)
-            action = _numbers(file, ACTION) if self.action_names and ACTION in file else None
+            acts = ACTION in file
+            action = _numbers(file, ACTION) if self.action_names and acts else None
             images = file.get(IMAGES)
             more = set(images) - set(self._headers) if isinstance(images, h5py.Group) else set()
         if more:
@@ -111,8 +112,9 @@ class AlohaSet:
                     f"has {table.shape[1]} columns, that of {self._first.name} {len(names)}",
                     "import files of other robots apart",
                 )
-        if self.action_names and action is None:
-            problem = f"{path.name} has no {ACTION}, {self._first.name} has one"
+        if bool(self.action_names) != acts:
+            one, other = (self._first.name, path.name) if self.action_names else (path.name, self._first.name)
+            problem = f"{other} has no {ACTION}, {one} has one"
             disagreements.note("no_actions", "actions", problem, RESTORE)
         elif action is not None and len(action) != len(state):
             problem = f"{path.name}: {len(action)} rows of {ACTION}, {len(state)} of {QPOS}"

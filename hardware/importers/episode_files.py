@@ -39,6 +39,6 @@ def files_sha256(files: Mapping[int, Path]) -> str:
 
 def require_rate(fps: float) -> float:
     """`fps` as a float; InputError where no camera has such a rate."""
-    if not 0 < fps <= 10_000:
-        raise InputError("--fps", f"{fps} is no rate", "use rows a second, above 0 and up to 10000")
+    if not 0.001 <= fps <= 10_000:
+        raise InputError("--fps", f"{fps} is no rate", "use rows a second, 0.001 to 10000")
     return float(fps)

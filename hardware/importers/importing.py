@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,7 +75,8 @@ def import_recording(
     """
     folder = Path(source)
     opened = open_source(folder, fps)
-    if Path(to).resolve().is_relative_to(folder.resolve()):
+    inside = Path(os.path.realpath(to))  # Path.resolve raises on a loop of links
+    if inside.is_relative_to(os.path.realpath(folder)):
         raise InputError(
             to, f"lies inside the source {folder}, which is only read", "choose a folder outside of it"
         )

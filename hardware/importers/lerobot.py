@@ -60,7 +60,7 @@ class Info(BaseModel):
 
     codebase_version: str
     robot_type: str | None = None
-    fps: float = Field(gt=0, le=10_000)
+    fps: float = Field(ge=0.001, le=10_000)
     data_path: str
     video_path: str | None = None
     chunks_size: int = Field(1000, gt=0)
@@ -219,7 +219,7 @@ class LeRobotSet:
             except VideoUnreadable:
                 continue
         fps = feature.details.get("video.fps") or self.fps
-        if not isinstance(fps, (int, float)) or not 0 < fps <= 10_000:
+        if not isinstance(fps, (int, float)) or not 0.001 <= fps <= 10_000:
             raise InputError(
                 self.folder / "meta" / "info.json", f"feature {key!r}: video.fps is {fps!r}", "correct it"
             )

@@ -127,7 +127,7 @@ TYPES = [
     ("seed: 7", "seed: 7\nseries: {name: a, position: 3, of: 2}", "line 6, series: position 3 lies beyond the 2 of the series"),
     ("seed: 7", "seed: 7\nprobe: {alphas: [0]}", "line 6, probe.alphas[0]: input should be greater than 0, and is 0"),
     ("seed: 7", "seed: 7\nprobe: {level: .nan}",
-     "line 6, probe.level: input should be a valid number, unable to parse string as a number, and is '.nan'"),
+     "line 6, probe.level: input should be a valid number, and is '.nan'"),
 ]  # fmt: skip
 
 MEANING = [
@@ -145,7 +145,7 @@ MEANING = [
     ("on: walk", "on: walk, views: [top]",
      "line 12, encoders.W1walk.views: the view top is not in data.walk.views - it can be front, wrist"),
     ("{load: weights/W1}", "{load: 'untrained:cnn', twin_of: dino}",
-     "line 11, encoders.W1.twin_of: there is no trained encoder dino - it can be W1walk"),
+     "line 11, encoders.W1.twin_of: there is no encoder dino whose recipe it could share - it can be W1walk"),
     ("id: B2", "id: B1", "line 20, bars[1].id: the id B1 is given twice - rename one"),
     ("primary: true", "primary: false", "line 14, claims: no claim is primary - mark exactly one with primary: true"),
     ("the walk is better", "the walk is better, primary: true",
@@ -174,6 +174,13 @@ MEANING = [
      "line 13, encoders.W1@c.s: the name 'W1@c.s' has other characters than letters, digits and _ - rename it"),
     ("W1.r2.mean <", "W1@cls.r2.mean <",
      "line 19, bars[0].bar: W1@cls.r2.mean names no encoder of the study - it can be W1, W1walk, dino"),
+    ("W1.r2.mean < 0.80", "W1.g1b.h5.top1 > 0",
+     "line 19, bars[0].bar: W1.g1b.h5.top1 is not measured: ranking.beside has no 5 - add 5 to it"),
+    ("W1.r2.mean < 0.80", "W1.g1b.h8.top1 > 0",
+     "line 19, bars[0].bar: W1.g1b.h8.top1 is what g1b.top1 means in this study - write W1.g1b.top1"),
+    ("seed: 7\n", "seed: 7\nprobe: {refits: true}\n",
+     "line 6, probe.refits: input should be a valid integer, and is True"),
+    ("seed: 7\n", "seed: 7\nprobe: {mlp: 'no'}\n", "line 6, probe.mlp: input should be a valid boolean, and is 'no'"),
     ("{load: weights/W1}", "{load: weights/W1, views: [top]}", "line 19, bars[0].bar: W1.r2.mean: W1 sees the view top, "
      "which that data does not list - add the view"),
 ]  # fmt: skip
@@ -185,6 +192,14 @@ def test_what_is_wrong_is_named_with_its_line(made, old, new, told):
     with pytest.raises(StudyError) as error:
         Study.load(made.folder)
     assert str(error.value) == f"{made.study_yaml}, {told}"
+
+
+@pytest.mark.parametrize(("setting", "path"), [("mlp: false", "mlp.mean"), ("permutations: 0", "null.mean")])
+def test_a_bar_on_what_the_settings_leave_out_is_refused(made, setting, path):
+    made.edit_study("seed: 7", f"seed: 7\nprobe: {{{setting}}}")
+    made.edit_study("W1.r2.mean < 0.80", f"W1.{path} > 0")
+    with pytest.raises(StudyError, match=rf"W1\.{path} is not measured: probe\.{setting.split(':')[0]} is"):
+        Study.load(made.folder)
 
 
 def test_one_training_episode_will_do_with_one_alpha(made):

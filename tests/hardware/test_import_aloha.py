@@ -162,11 +162,28 @@ def test_an_episode_without_actions(tmp_path: Path) -> None:
     assert Recording.open(tmp_path / "rec").info.actions is None
 
 
+def test_a_destination_that_is_a_loop_of_links(tmp_path: Path) -> None:
+    write(tmp_path / "set/episode_0.hdf5")
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises((InputError, OSError), match=r"loop|cannot be written"):
+        import_recording(tmp_path / "set", tmp_path / "loop", unit="radians", fps=FPS)
+
+
+def test_actions_that_the_first_episode_lacks_are_not_dropped_silently(tmp_path: Path) -> None:
+    write(tmp_path / "set/episode_0.hdf5", replace={"action": None})
+    write(tmp_path / "set/episode_1.hdf5")
+    said = "episode_0.hdf5 has no action, episode_1.hdf5 has one"
+    assert said in error_of(tmp_path / "set", tmp_path / "rec")
+    report = import_recording(tmp_path / "set", tmp_path / "lenient", unit="radians", fps=FPS, lenient=True)
+    assert said in report.faults[0] and Recording.open(tmp_path / "lenient").info.actions is None
+
+
 def test_the_rate_is_asked_for_and_never_guessed(tmp_path: Path) -> None:
     write(tmp_path / "set/episode_0.hdf5")
     text = error_of(tmp_path / "set", tmp_path / "rec", fps=None)
     assert "holds rows without a clock, and rates are not guessed - say --fps" in text
-    assert "is no rate" in error_of(tmp_path / "set", tmp_path / "rec", fps=0)
+    for fps in (0, -1, float("nan"), 1e-9, 1e-320, 1e9):  # int64 nanoseconds would overflow
+        assert "is no rate" in error_of(tmp_path / "set", tmp_path / "rec", fps=fps)
     assert "says nowhere in what unit" in error_of(tmp_path / "set", tmp_path / "rec", unit=None)
 
 

@@ -59,6 +59,12 @@ def test_predictions_are_those_of_the_fit() -> None:
     [
         ({"evaluate": [12]}, "12 is no episode of the rows"),
         ({"evaluate": list(range(12))}, "no episode to train on"),
+        ({"evaluate": np.arange(480) > 300}, "must be labels of episodes"),
+        ({"evaluate": 7}, "must be labels of episodes"),
+        ({"episodes": np.where(np.arange(480) < 9, np.nan, 1.0)}, "episodes: are not all finite"),
+        ({"latents": np.full((480, 6), "a", object)}, "latents: are no real numbers"),
+        ({"latents": np.full((480, 6), 1j)}, "latents: are no real numbers"),
+        ({"joints": np.ma.masked_less(np.zeros((480, 3)), 1.0)}, "not finite|NaN|finite"),
         ({"evaluate": []}, "or none to evaluate"),
         ({"joint_names": ["pan"]}, "1 names for 3 joints"),
         ({"episodes": np.zeros(3)}, "do not fit"),
