@@ -15,7 +15,7 @@ from hardware.checks.actions import (
     pair_actions,
     read_actions,
 )
-from hardware.checks.check import Check, State
+from hardware.checks.check import Check, State, not_testable
 from hardware.checks.clocks import check_clock_order, check_clock_rate, check_clock_steps
 from hardware.checks.files import (
     check_contiguity,
@@ -32,14 +32,15 @@ from hardware.checks.joint_values import (
     check_sentinels,
     check_stuck_joints,
 )
-from hardware.checks.joints import check_limits, check_offsets, check_still_joints
+from hardware.checks.joints import check_limits, check_still_joints
+from hardware.checks.offsets import check_offsets
 from hardware.checks.shared_frames import check_first_frames, check_identical_views, check_shared_frames
 from hardware.checks.stuck_frames import check_frozen, check_repeat_pattern
 from hardware.checks.torn_frames import check_torn
 from hardware.checks.units import check_units
 from hardware.recording import Progress, Recording
 
-__all__ = ["Check", "Look", "State", "check_recording", "look", "look_at_frames"]
+__all__ = ["Check", "Look", "State", "check_recording", "look", "look_at_frames", "not_testable"]
 
 
 def look(recording: Recording, progress: Progress | None = None) -> list[Look]:

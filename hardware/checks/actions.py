@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hardware.calibration import is_gripper
-from hardware.checks.check import Check
+from hardware.checks.check import Check, counted, not_testable
 from hardware.episode import ActionLog, JointLog
 from hardware.errors import InputError
 from hardware.recording import Recording
@@ -43,30 +43,28 @@ def check_actions(recording: Recording, logs: dict[int, JointLog], actions: dict
     names = recording.info.actions.names if recording.info.actions else []
     columns = [recording.info.joint_names.index(name) for name in names if name in recording.info.joint_names]
     if not names or len(columns) < len(names):
-        return Check(
-            "actions",
-            "pass",
-            "no actions to compare with the joints"
-            if not names
-            else "actions do not carry the joints' names",
-        )
+        why = "actions do not carry the joints' names" if names else "the recording has no actions"
+        return not_testable("actions", why)
     same: Counter[int] = Counter()
     total: Counter[int] = Counter()
     for index, sent_log in actions.items():
         log = logs[index]
-        joints = log.raw if log.raw is not None else log.position
-        if len(sent_log.target) != len(joints):
-            continue
-        sent = sent_log.raw if sent_log.raw is not None else sent_log.target
+        both_raw = log.raw is not None and sent_log.raw is not None
+        joints = (log.raw if log.raw is not None and both_raw else log.position)[:, columns]
+        sent = sent_log.raw if sent_log.raw is not None and both_raw else sent_log.target
+        rows = np.arange(len(joints))
+        if len(sent) != len(joints):  # two clocks: the row that was there when the action was sent
+            rows = np.searchsorted(log.time_ns, sent_log.time_ns, side="right") - 1
+        moves = np.any(np.diff(joints, axis=0, prepend=joints[:1]) != 0, axis=1)
         for lag in IDENTITY_LAGS:
-            ahead, behind = max(0, lag), max(0, -lag)
-            state = joints[ahead : len(joints) - behind, columns]
-            action = sent[behind : len(sent) - ahead]
-            moved = np.any(np.diff(state, axis=0, prepend=state[:1]) != 0, axis=1)
-            same[lag] += int((np.all(state == action, axis=1) & moved).sum())
-            total[lag] += int(moved.sum())
+            there = (rows >= 0) & (rows + lag >= 0) & (rows + lag < len(joints))
+            at = rows[there] + lag
+            same[lag] += int((np.all(joints[at] == sent[there], axis=1) & moves[at]).sum())
+            total[lag] += int(moves[at].sum())
     shares = {lag: same[lag] / total[lag] for lag in sorted(total) if total[lag]}
     evidence = {"equal_share_by_lag": {str(lag): round(share, 4) for lag, share in shares.items()}}
+    if not shares:
+        return not_testable("actions", "no joint moves while actions are sent")
     identical = [lag for lag, share in shares.items() if share > 0.95]
     if not identical:
         return Check("actions", "pass", "actions are not copies of the joints", evidence)
@@ -187,7 +185,7 @@ def _correlations(states: list[np.ndarray], sent: list[np.ndarray], lag: int) ->
 def check_action_lag(recording: Recording, pairing: Pairing | None) -> Check:
     """By how much the joints follow the actions, and whether actions are positions at all."""
     if pairing is None:
-        return Check("action_lag", "pass", "not testable: no actions beside joints that move")
+        return not_testable("action_lag", "no actions beside joints that move")
     evidence = {
         "lag_rows": pairing.lag_rows,
         "lag_s": round(pairing.lag_s, 4),
@@ -195,8 +193,8 @@ def check_action_lag(recording: Recording, pairing: Pairing | None) -> Check:
         "correlation_with_velocity": round(pairing.own[1], 4),
         "velocity": pairing.velocity,
     }
-    when = "at the same row" if pairing.lag_rows == 0 else f"by {abs(pairing.lag_rows)} rows"
-    order = "leads" if pairing.lag_rows >= 0 else "follows"
+    order = "leads" if pairing.lag_rows > 0 else "follows"
+    by = f"by {counted(abs(pairing.lag_rows), 'row')}" if pairing.lag_rows else ""
     if pairing.velocity:
         declared = recording.info.actions is not None and "velocit" in recording.info.actions.meaning
         return Check(
@@ -204,19 +202,16 @@ def check_action_lag(recording: Recording, pairing: Pairing | None) -> Check:
             "pass" if declared else "warn",
             f"actions are velocities: they go with the joints' velocity (median correlation "
             f"{pairing.own[1]:.2f}), not with their position ({pairing.own[0]:.2f}), "
-            f"which the action {order} {when}",
+            + (f"which the action {order} {by}" if by else "at the same row"),
             evidence,
             "" if declared else "do not read them as positions: a comparison with the joints means nothing",
         )
     if pairing.own[0] < FOLLOWS:
-        return Check(
-            "action_lag",
-            "pass",
-            f"cannot tell: actions go with neither position ({pairing.own[0]:.2f}) nor velocity "
-            f"({pairing.own[1]:.2f})",
-            evidence,
-        )
-    message = f"the action {order} the joints {when} ({pairing.lag_s:+.3f} s)"
+        why = f"actions go with neither position ({pairing.own[0]:.2f}) nor velocity ({pairing.own[1]:.2f})"
+        return not_testable("action_lag", why, evidence)
+    message = f"the action {order} the joints {by} ({pairing.lag_s:+.3f} s)"
+    if not by:
+        message = "the action and the joints go together, at the same row"
     if pairing.lag_rows < 0:
         return Check(
             "action_lag",
@@ -231,17 +226,21 @@ def check_action_lag(recording: Recording, pairing: Pairing | None) -> Check:
 def check_directions(pairing: Pairing | None) -> Check:
     """Whether each joint, and the gripper above all, moves the way it is told."""
     if pairing is None or max(pairing.own) < FOLLOWS:
-        return Check("directions", "pass", "not testable: no actions that the joints follow")
+        return not_testable("directions", "no actions that the joints follow")
     own = np.diag(pairing.correlation)
     evidence = {"correlation": {name: round(float(one), 4) for name, one in zip(pairing.names, own)}}
     against = [name for name, one in zip(pairing.names, own) if one < -FOLLOWS]
+    if not against and pairing.velocity:
+        why = "actions are velocities, not targets; as velocities they have the signs of the joints'"
+        return not_testable("directions", why, evidence)
     if not against:
         return Check("directions", "pass", "joints move the way they are told", evidence)
+    moves = "moves against its action" if len(against) == 1 else "move against their actions"
     what = "gripper polarity differs: " if any(is_gripper(name) for name in against) else ""
     return Check(
         "directions",
         "fail",
-        f"{what}{', '.join(against)} moves against its action (correlation "
+        f"{what}{', '.join(against)} {moves} (correlation "
         f"{min(evidence['correlation'][name] for name in against):.2f})",
         evidence | {"joints": against},
         "joints and actions were converted with different signs: reverse one of them",
@@ -251,9 +250,11 @@ def check_directions(pairing: Pairing | None) -> Check:
 def check_joint_order(pairing: Pairing | None) -> Check:
     """Whether each joint follows the action of its own name, and none another's."""
     if pairing is None or len(pairing.names) < 2:
-        return Check("joint_order", "pass", "not testable: fewer than two joints that move beside actions")
+        return not_testable("joint_order", "fewer than two joints that move beside actions")
     # Fisher's z: joints that move together all have high correlations, whose differences lie near 1.
     z = np.arctanh(np.minimum(np.abs(pairing.correlation), 0.9999))
+    if z.max() < np.arctanh(FOLLOWS):
+        return not_testable("joint_order", "no joint follows any action")
     best = z.argmax(axis=1)
     rows = range(len(z))
     crossed = [
@@ -266,7 +267,8 @@ def check_joint_order(pairing: Pairing | None) -> Check:
     evidence = {"follows": {pairing.names[row]: pairing.names[int(best[row])] for row in rows}}
     # Several joints may go with one action in a reach; crossed columns each have a best one of their own.
     if len(crossed) < 2 or len({int(best[row]) for row in crossed}) < len(crossed):
-        return Check("joint_order", "pass", "no joint follows another joint's action", evidence)
+        what = "joint's velocity" if pairing.velocity else "joint"
+        return Check("joint_order", "pass", f"no {what} follows another joint's action", evidence)
     said = ", ".join(
         f"{pairing.names[row]} follows the action of {pairing.names[int(best[row])]}" for row in crossed
     )

@@ -8,14 +8,16 @@ from typing import Any, Literal
 
 import numpy as np
 
-State = Literal["pass", "warn", "fail"]
+State = Literal["pass", "warn", "fail", "not testable"]
 
 
 @dataclass(frozen=True)
 class Check:
     """One finding. `evidence` holds the numbers, and under `episodes` the episodes they come from.
 
-    `picture` is RGB uint8 (h, w, 3), at most about 640 pixels wide, where a picture shows it better.
+    `state` is "not testable" where there was nothing to look at, or too little to tell: that is no pass, and
+    no alarm either. `picture` is RGB uint8 (h, w, 3), at most about 640 pixels wide, where a picture shows it
+    better.
     """
 
     name: str
@@ -25,12 +27,46 @@ class Check:
     remedy: str = ""
     picture: np.ndarray | None = field(default=None, compare=False, repr=False)
 
+    @property
+    def alarm(self) -> bool:
+        """Whether it warns or fails."""
+        return self.state in ("warn", "fail")
+
+
+def not_testable(name: str, why: str, evidence: dict[str, Any] | None = None, remedy: str = "") -> Check:
+    """A check that had nothing to look at, or too little to tell, and says why."""
+    return Check(name, "not testable", why, evidence or {}, remedy)
+
 
 def and_more(found: Sized) -> str:
     """How many findings there are beside the one shown."""
     return f" (and {len(found) - 1} more)" if len(found) > 1 else ""
 
 
+def counted(number: int, noun: str) -> str:
+    """`1 row`, `12 rows`."""
+    return f"{number} {noun}" + ("" if number == 1 else "s")
+
+
 def short(numbers: Sequence[int]) -> str:
-    """The first few of many numbers."""
-    return ", ".join(map(str, numbers[:8])) + (f" and {len(numbers) - 8} more" if len(numbers) > 8 else "")
+    """Rising numbers in few words: `0, 2, 7-24`; the first eight such parts of many."""
+    parts: list[tuple[int, int]] = []
+    for number in numbers:
+        if parts and number == parts[-1][1] + 1:
+            parts[-1] = (parts[-1][0], number)
+        else:
+            parts.append((number, number))
+    words: list[str] = []
+    for first, last in parts:
+        words += [f"{first}-{last}"] if last > first + 1 else [str(n) for n in range(first, last + 1)]
+    return ", ".join(words[:8]) + (f" and {len(words) - 8} more" if len(words) > 8 else "")
+
+
+def in_words(episodes: Sequence[int]) -> str:
+    """`episode 3`, `episodes 0, 7-24`."""
+    return f"{'episode' if len(episodes) == 1 else 'episodes'} {short(episodes)}"
+
+
+def listed(names: Sequence[str], most: int = 6) -> str:
+    """The first few of many names."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

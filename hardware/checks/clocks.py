@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from hardware.checks.check import Check, and_more
+from hardware.checks.check import Check, and_more, not_testable
 from hardware.episode import JointLog
 from hardware.errors import InputError
 from hardware.recording import Recording
@@ -30,6 +30,8 @@ def _streams(recording: Recording, index: int, log: JointLog) -> Iterator[tuple[
 
 
 def check_clock_order(recording: Recording, logs: dict[int, JointLog]) -> Check:
+    if not any(len(log.time_ns) > 1 for log in logs.values()):
+        return not_testable("clock_order", "no episode of two rows can be read")
     backward: dict[int, str] = {}
     for index, log in logs.items():
         for name, _, time_ns in _streams(recording, index, log):
@@ -66,6 +68,8 @@ def check_clock_rate(recording: Recording, logs: dict[int, JointLog]) -> Check:
         if len(lasted) > 1:
             apart_s[index] = max(lasted) - min(lasted)
     rates = {name: _rates(np.concatenate(parts)) for name, parts in steps.items()}
+    if not rates:
+        return not_testable("clock_rate", "no episode of two rows can be read")
     widest = max(apart_s, key=lambda index: apart_s[index]) if apart_s else None
     evidence: dict[str, Any] = {
         "declared_hz": declared,
@@ -135,6 +139,8 @@ def check_clock_steps(recording: Recording, logs: dict[int, JointLog]) -> Check:
             spans[name] = [min(low, float(steps.min())), max(high, float(steps.max()))]
             if median > 0:
                 worst = max(worst, (float(steps.max()) / median, index, name))
+    if not all_steps:
+        return not_testable("clock_steps", "no episode of three rows can be read")
     shares = {name: long_steps[name] / count for name, count in all_steps.items()}
     evidence = {
         "step_s": {name: [round(low, 6), round(high, 6)] for name, (low, high) in spans.items()},

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 
-from hardware.checks.check import Check, State, and_more, short
+from hardware.checks.check import Check, State, and_more, counted, in_words, not_testable, short
 from hardware.episode import Episode, JointLog
 from hardware.errors import InputError
 from hardware.recording import Recording
@@ -35,7 +36,9 @@ def check_hashes(episodes: list[Episode]) -> Check:
         except InputError as error:
             wrong[episode.index] = error.problem
     if not wrong:
-        return Check("hashes", "pass", f"{len(episodes)} episode files have the sha256 of the manifest")
+        return Check(
+            "hashes", "pass", f"{counted(len(episodes), 'episode file')} with the sha256 of the manifest"
+        )
     first = next(iter(wrong))
     return Check(
         "hashes",
@@ -59,7 +62,9 @@ def check_contiguity(recording: Recording) -> Check:
     if unfinished or unlisted:
         parts = []
         if unfinished:
-            parts.append(f"{len(unfinished)} of {len(meant)} episodes are not sealed: {short(unfinished)}")
+            parts.append(
+                f"{len(unfinished)} of {counted(len(meant), 'episode')} not sealed: {short(unfinished)}"
+            )
         if unlisted:
             parts.append(f"files that the manifest lacks: {', '.join(unlisted[:5])}")
         return Check(
@@ -76,10 +81,12 @@ def check_contiguity(recording: Recording) -> Check:
     if said:
         evidence["missing_in_source"] = said
     if not absent:
-        message = f"episodes {indices[0]} to {indices[-1]} without a gap"
+        gap = " without a gap" if len(indices) > 1 else ", the only one"
+        message = in_words(indices) + gap
         state: State = "pass"
     else:
-        message = f"{len(absent)} episodes are absent between {indices[0]} and {indices[-1]}: {short(absent)}"
+        lacking = counted(len(absent), "episode")
+        message = f"{lacking} absent between {indices[0]} and {indices[-1]}: {short(absent)}"
         state = "warn"
     if said:
         message += f"; the source lacks: {'; '.join(said)}"
@@ -103,6 +110,8 @@ def check_joints_readable(unreadable: dict[int, str]) -> Check:
 
 def check_counts(recording: Recording, logs: dict[int, JointLog]) -> Check:
     """Manifest against files; and where rows pair by number, rows against frames."""
+    if not logs:
+        return not_testable("counts", "no episode can be read")
     problems: dict[int, str] = {}
     for index, log in logs.items():
         episode = recording.episode(index)
@@ -111,13 +120,14 @@ def check_counts(recording: Recording, logs: dict[int, JointLog]) -> Check:
         claimed = {view: episode.line.frames.get(view, 0) for view in counts}
         if rows != episode.line.joint_rows or counts != claimed:
             problems[index] = (
-                f"the file holds {rows} rows and frames {counts}, "
-                f"the manifest says {episode.line.joint_rows} and {claimed}"
+                f"the file holds {_frames_in_words(rows, counts)}, "
+                f"the manifest says {_frames_in_words(episode.line.joint_rows, claimed)}"
             )
         elif recording.info.pairing == "row":
             apart = {view: count for view, count in counts.items() if count not in (0, rows)}
             if apart:
-                problems[index] = f"{rows} rows, but frames {apart}: the rest is not paired"
+                said = ", ".join(f"{count} of {view}" for view, count in apart.items())
+                problems[index] = f"{counted(rows, 'row')}, but frames: {said}: the rest is not paired"
     rows, seconds = (
         sum(getattr(line, key) for line in recording.manifest) for key in ("joint_rows", "seconds")
     )
@@ -127,9 +137,8 @@ def check_counts(recording: Recording, logs: dict[int, JointLog]) -> Check:
     }
     evidence = {"rows": rows, "frames": frames, "seconds": round(seconds, 3), "episodes": list(problems)}
     if not problems:
-        return Check(
-            "counts", "pass", f"{rows} rows and frames {frames or 'none'} are as the manifest says", evidence
-        )
+        message = f"as the manifest says: {_frames_in_words(rows, frames)}"
+        return Check("counts", "pass", message, evidence)
     first = next(iter(problems))
     return Check(
         "counts",
@@ -138,6 +147,12 @@ def check_counts(recording: Recording, logs: dict[int, JointLog]) -> Check:
         evidence,
         "leave these episodes out of studies, or import the set again",
     )
+
+
+def _frames_in_words(rows: int, frames: Mapping[str, int]) -> str:
+    """`5,541 rows, frames: 1,810 of cam0, 1,810 of cam1`"""
+    said = ", ".join(f"{count:,} of {view}" for view, count in frames.items())
+    return f"{rows:,} row{'' if rows == 1 else 's'}" + (f", frames: {said}" if said else ", no frames")
 
 
 def _frame_count(episode: Episode, view: str) -> int:
@@ -164,20 +179,17 @@ def check_faults(episodes: list[Episode]) -> Check:
             touched.append(episode.index)
     if not kinds:
         return Check("faults", "pass", "no fault was recorded")
-    counted = ", ".join(f"{kind} {count} times" for kind, count in kinds.items())
+    said = ", ".join(f"{kind} {counted(count, 'time')}" for kind, count in kinds.items())
     misread = sum(count for kind, count in kinds.items() if kind in MISREAD)
     rows = sum(episode.line.joint_rows for episode in episodes)
     if misread == sum(kinds.values()) and misread <= FEW_MISREAD * rows:
-        return Check(
-            "faults",
-            "pass",
-            f"{misread} readings of the joints failed and left no row, {misread / rows:.1%}: {counted}",
-            {"kinds": dict(kinds), "episodes": touched},
-        )
+        readings = counted(misread, "reading")
+        message = f"{readings} of the joints failed and left no row, {misread / rows:.1%}: {said}"
+        return Check("faults", "pass", message, {"kinds": dict(kinds), "episodes": touched})
     return Check(
         "faults",
         "warn",
-        f"{counted}, in episodes {short(touched)}; first of each: {'; '.join(shown)}",
+        f"{said}, in {in_words(touched)}; first of each: {'; '.join(shown)}",
         {"kinds": dict(kinds), "episodes": touched},
         "leave these episodes or views out of studies that need them",
     )

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import cv2
 import numpy as np
 
-from hardware.checks.check import Check, and_more
+from hardware.checks.check import Check, and_more, counted, not_testable
 from hardware.episode import Episode, JointLog
 from hardware.errors import InputError
 from hardware.recording import Progress, Recording
@@ -155,12 +155,15 @@ def angle_columns(recording: Recording) -> list[int]:
 def check_decoded(looks: list[Look]) -> Check:
     wrong = [look for look in looks if look.error or look.frame_count != look.expected]
     total = sum(look.frame_count for look in looks)
+    if not looks:
+        return not_testable("decoded", "no episode has frames")
     if not wrong:
-        return Check(
-            "decoded", "pass", f"{total} frames decode, as many as the manifest says", {"frames": total}
-        )
+        message = f"{total:,} frames decode, as many as the manifest says"
+        return Check("decoded", "pass", message, {"frames": total})
     first = wrong[0]
-    reason = first.error or f"{first.frame_count} frames decode, the manifest says {first.expected}"
+    reason = (
+        first.error or f"{counted(first.frame_count, 'frame')} decoded, the manifest says {first.expected}"
+    )
     return Check(
         "decoded",
         "fail",
@@ -172,12 +175,11 @@ def check_decoded(looks: list[Look]) -> Check:
 
 def check_black(looks: list[Look]) -> Check:
     dark = {look: int(look.black.sum()) for look in looks if look.black.any()}
+    if not any(look.frame_count for look in looks):
+        return not_testable("black_frames", "no frame can be read")
     if not dark:
         return Check("black_frames", "pass", "no frame is black")
-    said = ", ".join(
-        f"episode {look.episode} {look.view} {count} of {look.frame_count}"
-        for look, count in list(dark.items())[:5]
-    )
+    said = ", ".join(f"{look} {count} of {look.frame_count}" for look, count in list(dark.items())[:5])
     return Check(
         "black_frames",
         "fail" if any(count > look.frame_count / 2 for look, count in dark.items()) else "warn",
@@ -203,11 +205,12 @@ def check_repeated(looks: list[Look]) -> Check:
         },
         "repeated": {f"{look.episode}/{look.view}": round(share, 4) for look, share in of_all.items()},
     }
+    if not shares:
+        return not_testable("repeated_frames", "joints move in fewer than 5 steps from frame to frame")
     if not stuck:
         return Check("repeated_frames", "pass", "no view repeats frames while the joints move", evidence)
     said = ", ".join(
-        f"episode {look.episode} {look.view} {share:.0%} of {moving[look]} moving steps"
-        f" ({of_all[look]:.0%} of all)"
+        f"{look} {share:.0%} of {moving[look]} moving steps ({of_all[look]:.0%} of all)"
         for look, share in list(stuck.items())[:5]
     )
     return Check(

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from hardware.checks.check import Check, and_more
+from hardware.checks.check import Check, and_more, counted, in_words, listed, not_testable
 from hardware.checks.frames import Look, angle_columns
 from hardware.checks.stuck_frames import runs
 from hardware.checks.units import raw_unit
@@ -60,14 +60,19 @@ def check_sentinels(recording: Recording, logs: dict[int, JointLog]) -> Check:
         if len(out):
             rows[index] = sorted(set(out[:, 0].tolist()))
             joints[index] = [names[column] for column in sorted(set(out[:, 1].tolist()))]
+    if not any(len(log.time_ns) >= FEW_ROWS for log in logs.values()):
+        return not_testable("sentinels", f"no episode of {counted(FEW_ROWS, 'row')}")
     if not constant and not rows:
         return Check("sentinels", "pass", "no constant stands in the place of readings")
+    alike: dict[tuple[tuple[str, ...], float], list[int]] = {}
+    for index, group in constant.items():
+        alike.setdefault((tuple(group), value[index]), []).append(index)
     said = [
-        f"episode {index}: {_listed(group)} are {value[index]:g} in all rows"
-        for index, group in constant.items()
+        f"{listed(group)} {'is' if len(group) == 1 else 'are'} {one:g} in all rows of {in_words(of)}"
+        for (group, one), of in alike.items()
     ] + [
-        f"episode {index}: {_listed(joints[index])} leap to a constant and back in {len(out)} rows, "
-        f"first at row {out[0]}"
+        f"{listed(joints[index])} {'leaps' if len(joints[index]) == 1 else 'leap'} to a constant and back in "
+        f"{counted(len(out), 'row')} of episode {index}, first at row {out[0]}"
         for index, out in rows.items()
     ]
     evidence: dict[str, Any] = {
@@ -86,8 +91,9 @@ def check_sentinels(recording: Recording, logs: dict[int, JointLog]) -> Check:
     )
 
 
-def _listed(names: list[str]) -> str:
-    return ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
+def constant_columns(log: JointLog) -> list[int]:
+    """Columns of an episode that hold a constant in the place of readings in all rows."""
+    return _constant_group(source_values(log)) if len(log.time_ns) >= FEW_ROWS else []
 
 
 def _constant_group(values: np.ndarray) -> list[int]:
@@ -160,9 +166,10 @@ def check_joint_leaps(recording: Recording, logs: dict[int, JointLog]) -> Check:
         turns += [(index, int(r) + 1, names[c], float(step[r, c])) for r, c in np.argwhere(turned)]
         leaps += [(index, int(r) + 1, names[c], float(speed[r, c])) for r, c in np.argwhere(fast)]
     heaps = _heaps(recording, logs) if not turns else {}
+    if not columns or not any(len(log.time_ns) > 1 for log in logs.values()):
+        return not_testable("joint_leaps", "no joint is an angle, or no episode has two rows")
     if not turns and not leaps and not heaps:
-        message = "no joint leaps or turns round" if columns else "not testable: no joint is an angle"
-        return Check("joint_leaps", "pass", message)
+        return Check("joint_leaps", "pass", "no joint leaps or turns round")
     said = [f"{name} steps by {step:+.3f} rad at row {row} of episode {i}" for i, row, name, step in turns]
     said += [
         f"{name} moves at {speed:.0f} rad/s at row {row} of episode {i}" for i, row, name, speed in leaps
@@ -203,25 +210,60 @@ def _heaps(recording: Recording, logs: dict[int, JointLog]) -> dict[str, float]:
 def check_raw_ticks(recording: Recording, logs: dict[int, JointLog]) -> Check:
     """Raw values of a 12-bit encoder lie within 0 and 4095."""
     if raw_unit(recording) != "ticks" or all(log.raw is None for log in logs.values()):
-        return Check("raw_ticks", "pass", "not testable: no raw ticks were kept")
+        return not_testable("raw_ticks", "no raw ticks were kept")
+    names = recording.info.joint_names
     beyond: dict[str, tuple[int, float, int]] = {}
+    constants: dict[str, float] = {}
+    episodes = set()
     for index, log in logs.items():
         if log.raw is None:
             continue
-        for row, column in np.argwhere((log.raw < 0) | (log.raw >= TICKS)).tolist():
-            beyond.setdefault(recording.info.joint_names[column], (index, float(log.raw[row, column]), row))
-    if not beyond:
+        outside = (log.raw < 0) | (log.raw >= TICKS)
+        if not outside.any():
+            continue
+        episodes.add(index)
+        sentinel = sentinel_mask(recording, log)
+        for column in np.flatnonzero((outside & sentinel).any(axis=0)).tolist():
+            first = int(np.argmax(outside[:, column] & sentinel[:, column]))
+            constants.setdefault(names[column], float(log.raw[first, column]))
+        for row, column in np.argwhere(outside & ~sentinel).tolist():
+            beyond.setdefault(names[column], (index, float(log.raw[row, column]), row))
+    if not episodes:
         return Check("raw_ticks", "pass", "raw values lie within 0 and 4095")
-    said = [
-        f"{name} {value:g} at row {row} of episode {index}" for name, (index, value, row) in beyond.items()
-    ]
+    said = [f"{name} {one:g} at row {row} of episode {index}" for name, (index, one, row) in beyond.items()]
+    message = f"raw ticks outside 0..4095: {'; '.join(said[:4])}{and_more(said[3:])}"
+    remedies = []
+    if beyond:
+        remedies.append("the homing offset pushes the joint past the encoder's wrap: calibrate the arm again")
+    if constants:
+        values = ", ".join(f"{value:g}" for value in sorted(set(constants.values())))
+        message += (
+            "; " if beyond else ""
+        ) + f"{listed(list(constants))} hold {values} in {in_words(sorted(episodes))}"
+        remedies.append("a constant in the place of readings is no position: see sentinels")
     return Check(
         "raw_ticks",
         "warn",
-        f"raw ticks outside 0..4095: {'; '.join(said[:4])}{and_more(said[3:])}",
-        {"episodes": sorted({index for index, _, _ in beyond.values()}), "joints": list(beyond)},
-        "the homing offset pushes the joint past the encoder's wrap: calibrate the arm again",
+        message,
+        {
+            "episodes": sorted(episodes),
+            "joints": [name for name in names if name in beyond or name in constants],
+            "constants": constants,
+        },
+        "; ".join(remedies),
     )
+
+
+def sentinel_mask(recording: Recording, log: JointLog) -> np.ndarray:
+    """Which values are constants in the place of readings, bool (n, J)."""
+    values = source_values(log)
+    found = np.zeros(values.shape, bool)
+    if len(values) >= FEW_ROWS:
+        columns = _constant_group(values)
+        found[:, columns] = True
+        rows, out = _excursions(recording, log, values, skip=columns).T
+        found[rows, out] = True
+    return found
 
 
 def check_stuck_joints(recording: Recording, logs: dict[int, JointLog], looks: list[Look]) -> Check:
@@ -244,6 +286,8 @@ def check_stuck_joints(recording: Recording, logs: dict[int, JointLog], looks: l
                 _pictures_move(recording, look, log, first, past) for look in looks if look.episode == index
             )
         ]
+    if not any(len(log.time_ns) >= 2 * STUCK_ROWS for log in logs.values()):
+        return not_testable("stuck_joints", f"no episode of {counted(2 * STUCK_ROWS, 'row')}")
     if not found:
         return Check("stuck_joints", "pass", "no joint holds one value while it moves")
     said = [f"{name} in rows {first} to {past - 1} of episode {i}" for i, first, past, name in found]
@@ -286,7 +330,10 @@ def _stuck(
     values = source_values(log)
     held = np.zeros(values.shape, bool)
     held[1:] = values[1:] == values[:-1]
+    constant = constant_columns(log)
     for column in angle_columns(recording):
+        if column in constant:
+            continue  # told by check_sentinels
         for first, past in _long_runs(held[:, column], log.time_ns):
             leap = 0.0
             if past < len(values):

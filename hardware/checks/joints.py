@@ -1,27 +1,27 @@
-"""Joints: do they move, within their limits, from the same zero."""
+"""Joints: do they move, and within their limits; `offsets` asks whether from the same zero."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from hardware.checks.check import Check
+from hardware.checks.check import Check, counted, not_testable
+from hardware.checks.joint_values import sentinel_mask
 from hardware.episode import JointLog
 from hardware.recording import Recording
+from hardware.schema import Joint
 
 STILL_RAD = 0.02  # below this std a joint cannot be tested (see the probe)
-LIMIT_SLACK = 0.05  # share of the calibrated range that a joint may go beyond it
-OFFSET_RAD = 0.15  # a step of a joint's median between two episodes is one from here on,
-OFFSET_RATIO = 10.0  # where it is this many times the joint's usual std within an episode,
-HARDLY_RAD = 0.03  # and that is under this: joints that move have other medians in each episode anyway
-# A joint that moves within episodes has another zero from one episode on where all its medians (or all its
-# starts) before lie apart from all after by this much more than they spread on either side. With 5 episodes
-# on either side this happens to the medians of 6 joints that wander at random in under 1 of 1000 recordings.
-SHIFT_EPISODES, SHIFT_RATIO = 5, 2.0
+# How far a joint may be beyond its calibrated range: the ends of a range are found by hand, and an arm has
+# about a degree of backlash. Of a unit that is neither rad nor percent, a hundredth of the range.
+LIMIT_TOLERANCE = {"rad": float(np.deg2rad(1.0)), "percent": 1.0}
+LIMIT_SHARE = 0.01
 
 
 def check_still_joints(recording: Recording, logs: dict[int, JointLog]) -> Check:
     if not any(len(log.position) for log in logs.values()):
-        return Check("still_joints", "fail", "no episode can be read")
+        return Check("still_joints", "fail", "no episode can be read", {}, "restore its files from a copy")
     spread = np.concatenate([log.position for log in logs.values()]).std(axis=0)
     joints = recording.info.joints
     still = {
@@ -34,107 +34,93 @@ def check_still_joints(recording: Recording, logs: dict[int, JointLog]) -> Check
         "joints": list(still),
     }
     if not still:
-        return Check("still_joints", "pass", f"each of {len(joints)} joints moves", evidence)
-    said = ", ".join(f"{name} (std {std:.4f})" for name, std in still.items())
+        words = "the only joint moves" if len(joints) == 1 else f"each of {len(joints)} joints moves"
+        return Check("still_joints", "pass", words, evidence)
+    alike: dict[str, list[str]] = {}
+    for name, std in still.items():
+        alike.setdefault(f"{std:.4f}", []).append(name)
+    said = ", ".join(f"{', '.join(names)} (std {std})" for std, names in alike.items())
     return Check(
         "still_joints",
         "warn",
         f"{said}: under {STILL_RAD} rad over the whole recording",
         evidence,
-        "not testable: an R2 on them means nothing",
+        "an R2 on " + ("it" if len(still) == 1 else "them") + " means nothing: leave out what does not move",
     )
 
 
+@dataclass(frozen=True)
+class _Beyond:
+    """How far a joint is beyond its range: at most, in which episode, and in how many episodes at all."""
+
+    joint: Joint
+    most: float
+    episode: int
+    count: int
+
+    def __str__(self) -> str:
+        return f"{self.joint.name} up to {_amount(self.joint, self.most)} beyond"
+
+
 def check_limits(recording: Recording, logs: dict[int, JointLog]) -> Check:
-    beyond: dict[str, tuple[float, int]] = {}
-    bounded = 0
+    """Joints beyond their calibrated range by more than the tolerance; all of them, with how often."""
+    # Constants in the place of readings are told by `check_sentinels`, and are no positions.
+    read = {index: ~sentinel_mask(recording, log) for index, log in logs.items()}
+    found: list[_Beyond] = []
+    slight: list[_Beyond] = []
+    bounded, tolerances, judged = 0, [], set()
     for column, joint in enumerate(recording.info.joints):
         if joint.lower is None or joint.upper is None:
             continue
+        excess = {
+            index: max(float(values.max() - joint.upper), float(joint.lower - values.min()))
+            for index, log in logs.items()
+            if len(values := log.position[read[index][:, column], column])
+        }
+        if not excess:
+            continue
         bounded += 1
-        slack = LIMIT_SLACK * (joint.upper - joint.lower)
-        for index, log in logs.items():
-            values = log.position[:, column]
-            excess = (
-                max(float(values.max() - joint.upper), float(joint.lower - values.min()))
-                if len(values)
-                else 0.0
-            )
-            if excess > max(slack, beyond.get(joint.name, (0.0, 0))[0]):
-                beyond[joint.name] = (excess, index)
+        judged |= set(excess)
+        tolerance = LIMIT_TOLERANCE.get(joint.unit, LIMIT_SHARE * (joint.upper - joint.lower))
+        if (words := _amount(joint, tolerance)) not in tolerances:
+            tolerances.append(words)
+        worst = max(excess, key=lambda index: excess[index])
+        one = _Beyond(joint, excess[worst], worst, sum(amount > 0 for amount in excess.values()))
+        if one.most > tolerance:
+            found.append(one)
+        elif one.most > 0:
+            slight.append(one)
+    if not bounded:
+        return not_testable("joint_limits", "no joint has known limits")
     evidence = {
-        "beyond": {name: round(excess, 4) for name, (excess, _) in beyond.items()},
-        "episodes": sorted({index for _, index in beyond.values()}),
+        "beyond": {one.joint.name: round(one.most, 4) for one in found},
+        "most_in": {one.joint.name: one.episode for one in found},
+        "episodes_beyond": {one.joint.name: one.count for one in [*found, *slight]},
+        "within_tolerance": {one.joint.name: round(one.most, 4) for one in slight},
+        "episodes": sorted({one.episode for one in found}),
     }
-    if not beyond:
-        message = f"{bounded} joints stay within their limits" if bounded else "no joint has known limits"
+    tolerance_said = f"within the tolerance of {' or '.join(tolerances)}"
+    if not found:
+        message = f"{counted(bounded, 'joint')} within " + ("its" if bounded == 1 else "their") + " limits"
+        if slight:
+            message += f" ({', '.join(map(str, slight))}: {tolerance_said})"
         return Check("joint_limits", "pass", message, evidence)
-    said = ", ".join(f"{name} by {excess:.3f} in episode {index}" for name, (excess, index) in beyond.items())
+    said = "; ".join(
+        f"{one}, in {one.count} of {counted(len(judged), 'episode')}, most in {one.episode}" for one in found
+    )
+    rest = f"; {', '.join(one.joint.name for one in slight)} {tolerance_said}" if slight else ""
     return Check(
         "joint_limits",
         "warn",
-        f"beyond the calibrated range: {said}",
+        f"beyond the calibrated range by more than {' or '.join(tolerances)}: {said}{rest}",
         evidence,
         "the calibration may be another arm's, or older than the recording",
     )
 
 
-def check_offsets(recording: Recording, logs: dict[int, JointLog]) -> Check:
-    """A joint that rests elsewhere in another episode by far more than it moves in either, or that keeps
-    another middle or start from one episode on.
-    """
-    rests: dict[str, tuple[float, int, int]] = {}
-    shifts: dict[str, tuple[float, int, int]] = {}
-    indices = [index for index, log in logs.items() if len(log.position)]
-    for column, joint in enumerate(recording.info.joints):
-        if joint.unit != "rad" or len(indices) < 2:
-            continue
-        values = [logs[index].position[:, column] for index in indices]
-        medians = np.array([np.median(one) for one in values])
-        spread = max(float(np.median([one.std() for one in values])), 1e-4)
-        steps = np.abs(np.diff(medians))
-        at = int(np.argmax(steps))
-        if spread < HARDLY_RAD and steps[at] > max(OFFSET_RAD, OFFSET_RATIO * spread):
-            rests[joint.name] = (float(steps[at]), indices[at], indices[at + 1])
-            continue
-        starts = np.array([np.median(one[:3]) for one in values])
-        found = max((shift_between(levels) for levels in (medians, starts)), key=lambda one: one[0])
-        if found[0] > OFFSET_RAD:
-            shifts[joint.name] = (found[0], indices[found[1] - 1], indices[found[1]])
-    both = rests | shifts
-    evidence = {
-        "step_rad": {name: round(step, 4) for name, (step, _, _) in both.items()},
-        "episodes": sorted({index for _, *pair in both.values() for index in pair}),
-    }
-    if not both:
-        return Check("joint_offsets", "pass", "no joint's zero jumps between episodes", evidence)
-    said = [
-        f"{words}: "
-        + ", ".join(
-            f"{name} by {step:.3f} rad between episodes {one} and {two}"
-            for name, (step, one, two) in found.items()
-        )
-        for words, found in (
-            ("a joint that hardly moves within episodes rests elsewhere", rests),
-            ("a joint keeps another middle or start from one episode on", shifts),
-        )
-        if found
-    ]
-    return Check(
-        "joint_offsets",
-        "warn",
-        "; ".join(said),
-        evidence,
-        "calibrated again or remounted in between? an R2 across that step measures the step",
-    )
-
-
-def shift_between(levels: np.ndarray) -> tuple[float, int]:
-    """(size, first episode after) of a lasting shift of `levels`, one an episode, (E,); size 0 for none."""
-    best = (0.0, 0)
-    for at in range(SHIFT_EPISODES, len(levels) - SHIFT_EPISODES + 1):
-        before, after = levels[:at], levels[at:]
-        apart = max(float(after.min() - before.max()), float(before.min() - after.max()))
-        if apart > SHIFT_RATIO * max(np.ptp(before), np.ptp(after)):
-            best = max(best, (abs(float(np.median(after) - np.median(before))), at))
-    return best
+def _amount(joint: Joint, amount: float) -> str:
+    """`0.216 rad (12 deg)`, `3.1 percent`, or a number whose unit nobody knows."""
+    if joint.unit == "rad":
+        degrees = np.rad2deg(amount)
+        return f"{amount:.3f} rad ({degrees:.{0 if degrees >= 9.95 else 1}f} deg)"
+    return f"{amount:.3g} percent" if joint.unit == "percent" else f"{amount:.3g}"

@@ -12,6 +12,7 @@ from hardware.recording import Recording
 
 WIDTH = 640  # of the whole strip, in pixels
 CAPTION = 16  # height of the line above each frame
+FONT, FONT_SIZE = cv2.FONT_HERSHEY_SIMPLEX, 0.4
 
 Wanted = tuple[int, str, int]
 """(episode, view, frame number)."""
@@ -34,10 +35,19 @@ def strip(recording: Recording, wanted: Sequence[Wanted]) -> np.ndarray | None:
         cell = np.full((CAPTION + tallest, width, 3), 255, np.uint8)
         how = cv2.INTER_AREA if width < frame.shape[1] else cv2.INTER_NEAREST
         cell[CAPTION : CAPTION + height] = cv2.resize(frame, (width, height), interpolation=how)
-        name = f"{episode}/{view} {number}"
-        cv2.putText(cell, name, (3, 12), cv2.FONT_HERSHEY_SIMPLEX, 0.4, (0, 0, 0), 1, cv2.LINE_AA)
+        names = (
+            f"episode {episode} {view}, frame {number}",
+            f"{episode} {view}, frame {number}",
+            f"{number}",
+        )
+        name = next((one for one in names if _text_width(one) < width - 6), names[-1])
+        cv2.putText(cell, name, (3, 12), FONT, FONT_SIZE, (0, 0, 0), 1, cv2.LINE_AA)
         cells.append(cell)
     return np.concatenate(cells, axis=1)
+
+
+def _text_width(text: str) -> int:
+    return int(cv2.getTextSize(text, FONT, FONT_SIZE, 1)[0][0])
 
 
 def _frames(recording: Recording, wanted: Sequence[Wanted]) -> list[np.ndarray]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hardware.checks.check import Check, and_more
+from hardware.checks.check import Check, and_more, counted, not_testable
 from hardware.checks.frames import Look
 from hardware.checks.pictures import strip
 from hardware.recording import Recording
@@ -43,6 +43,8 @@ def check_frozen(recording: Recording, looks: list[Look]) -> Check:
             if past - first + 1 >= shortest and _cannot_be(look, first - 1, past)
         ]
         found += [(look, first, past) for first, past in stretches]
+    if not any(look.frame_count > FROZEN_FRAMES and look.position.shape[1] for look in looks):
+        return not_testable("frozen_frames", "too few frames, or nothing says what the arm did meanwhile")
     if not found:
         return Check("frozen_frames", "pass", "no view stands still for long against what its joints do")
     shares = {
@@ -85,10 +87,12 @@ def check_repeat_pattern(recording: Recording, looks: list[Look]) -> Check:
     found = {
         look: pattern for look in looks if (pattern := repeat_pattern(look.same, look.change)) is not None
     }
+    if not any(look.frame_count > 2 * FEW_REPEATS for look in looks):
+        return not_testable("repeat_pattern", f"no view of more than {counted(2 * FEW_REPEATS, 'frame')}")
     if not found:
         return Check("repeat_pattern", "pass", "no view repeats its frames at a regular beat")
     said = ", ".join(
-        f"{look} every {period} frames, from frame {first} ({count} times)"
+        f"{look} every {period} frames, from frame {first} ({counted(count, 'time')})"
         for look, (period, first, count) in list(found.items())[:5]
     )
     look, (_, first, _) = next(iter(found.items()))

@@ -9,13 +9,13 @@ speaks, and where it decides nothing the check says so.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from hardware.calibration import is_gripper
-from hardware.checks.check import Check
+from hardware.checks.check import Check, not_testable
 from hardware.episode import JointLog
 from hardware.recording import Recording
 
@@ -46,34 +46,37 @@ def check_units(recording: Recording, logs: dict[int, JointLog]) -> Check:
     ]
     rows = sum(len(log.position) for log in logs.values())
     if not columns or rows < FEW_VALUES:
-        return Check("units", "pass", "not testable: no joints that are angles, or too few rows")
+        return not_testable("units", "no joints that are angles, or too few rows")
     names = [recording.info.joint_names[column] for column in columns]
     position = np.concatenate([log.position[:, columns] for log in logs.values()])
     travel = np.ptp(position, axis=0)
     evidence: dict[str, Any] = {
         "travel_rad": {name: round(float(one), 4) for name, one in zip(names, travel)}
     }
+    imported = raw_unit(recording) if recording.info.source else None
+    stored = "declared radians" if imported == "radians" else "stored as radians"
+    if imported not in (None, "radians"):
+        stored += f" (declared {imported} at import)"
     remedy = "say the unit the numbers have: jointprobe import --unit ticks|degrees|normalized|radians"
-    shown: str | None = None
-    for declared, values in _declared(recording, logs, columns, position):
+    agreed: dict[str, str] = {}
+    for which, declared, values in _declared(recording, logs, columns, position):
         quanta = {name: one for name, column in zip(names, values.T) if (one := quantum(column)) is not None}
         shown = looks_like(np.array(list(quanta.values())), values)
-        evidence |= {
-            "declared": declared,
-            "looks_like": shown or "cannot tell",
-            "quantum": {name: round(one, 8) for name, one in quanta.items()},
-        }
+        if not agreed:
+            evidence |= {
+                "declared": declared,
+                "looks_like": shown or "cannot tell",
+                "quantum": {name: round(one, 8) for name, one in quanta.items()},
+            }
         if shown is not None and shown != declared:
             steps = ", ".join(f"{name} {one:.4g}" for name, one in list(quanta.items())[:3])
-            return Check(
-                "units",
-                "fail",
-                f"declared {declared}, but the numbers look like {shown}: their smallest steps are {steps}",
-                evidence,
-                remedy,
-            )
+            said = stored if which == "stored" else f"declared {declared}"
+            message = f"{said}, but the numbers look like {shown}: their smallest steps are {steps}"
+            return Check("units", "fail", message, evidence, remedy)
         if shown is not None:
-            return Check("units", "pass", f"the numbers look like {shown}, as declared", evidence)
+            agreed[which] = shown
+    if agreed:
+        return Check("units", "pass", _agreed_in_words(agreed, imported), evidence)
     if (travel > TURN_RAD * 1.05).mean() > MOST:
         most = names[int(np.argmax(travel))]
         return Check(
@@ -92,12 +95,21 @@ def check_units(recording: Recording, logs: dict[int, JointLog]) -> Check:
             evidence,
             remedy,
         )
-    return Check(
-        "units",
-        "pass",
-        f"declared {evidence['declared']}; cannot tell from the numbers: they show no encoder's quantum",
-        evidence,
-    )
+    why = f"{stored}; the numbers show no encoder's quantum, and their range decides nothing"
+    return not_testable("units", why, evidence)
+
+
+def _agreed_in_words(agreed: Mapping[str, str], imported: str | None) -> str:
+    """What looks like its unit: the numbers that are stored, those of the source, or both."""
+    if imported is None:
+        return "the numbers look like radians, as stored"
+    if imported == "radians":
+        return "the numbers look like radians, as declared at import"
+    own = f"the source's numbers look like {imported}, as declared at import" if "source" in agreed else ""
+    if "stored" not in agreed:
+        return own
+    stored = "the numbers look like radians, as stored"
+    return f"{own}; once converted, {stored}" if own else f"{stored} (declared {imported} at import)"
 
 
 def raw_unit(recording: Recording) -> str:
@@ -107,12 +119,13 @@ def raw_unit(recording: Recording) -> str:
 
 def _declared(
     recording: Recording, logs: dict[int, JointLog], columns: list[int], position: np.ndarray
-) -> Iterator[tuple[str, np.ndarray]]:
-    """(unit, values (n, columns)): the radians that are read, and the numbers they were made of."""
-    yield "radians", position
+) -> Iterator[tuple[str, str, np.ndarray]]:
+    """(which, unit, values (n, columns)): the radians that are stored, and the source's numbers, of which
+    they were made."""
+    yield "stored", "radians", position
     raw = [log.raw[:, columns] for log in logs.values() if log.raw is not None]
     if len(raw) == len(logs):
-        yield raw_unit(recording), np.concatenate(raw)
+        yield "source", raw_unit(recording), np.concatenate(raw)
 
 
 def quantum(values: np.ndarray) -> float | None:

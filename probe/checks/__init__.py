@@ -3,21 +3,18 @@
 `check_recording` asks of a recording which view shows which joints, whether frames are early or late, whether
 episodes have their own video, and whether colours are right, by ridge from 16 x 16 pixels. `check_extraction`
 asks of stored latents whether every channel and view reached the encoder, whether they are those of their
-frames, and `check_leakage` whether what is evaluated was trained on. All give `hardware.checks.Check`s; a
-pass whose message begins with "not testable" says that the data are too few to tell.
+frames, and `check_leakage` whether what is evaluated was trained on. All give `hardware.checks.Check`s.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hardware.checks import Check, Look, look
+from hardware.checks import Check, Look, look, not_testable
 from hardware.checks import check_recording as check_recording_itself
-from hardware.checks.pictures import strip
 from hardware.recording import Progress, Recording
 from probe.checks.colours import check_colours, check_grey
 from probe.checks.episodes import check_calibration_step, check_own_video, check_row_order
@@ -125,7 +122,7 @@ def check_pixels(
             check_colours(looks, reference_looks),
             _joints_reference(recording, reference, rows, there),
         ]
-    return [_with_picture(check, recording, looks) for check in checks]
+    return checks
 
 
 def _joints_reference(
@@ -142,25 +139,8 @@ def _joints_reference(
     motions = reference.info.motion, recording.info.motion
     if (motions[0] == "walk") == (motions[1] == "walk"):
         return check_joints_against(rows, there)
-    message = f"not testable: the reference's motion is {motions[0]}, this one's {motions[1]}"
-    return Check("joints_reference", "pass", message)
-
-
-def _with_picture(check: Check, recording: Recording, looks: Sequence[Look]) -> Check:
-    """A finding about what frames show, with the frames: of the first episode concerned, beside another's."""
-    subject = check.name.removeprefix("own_video_").removeprefix("row_order_")
-    views = [subject] if subject in recording.info.view_names else recording.info.view_names
-    if check.state == "pass" or check.name.startswith(("lag_", "calibration_step_")):
-        return check
-    counts = {(one.episode, one.view): one.frame_count for one in looks if one.view in views}
-    episodes = list(dict.fromkeys(episode for episode, _ in counts))
-    named = [episode for episode in check.evidence.get("episodes", ()) if episode in episodes]
-    first = named[0] if named else episodes[0]
-    other = check.evidence.get("belongs_to", {}).get(str(first))
-    if other is None:
-        other = next((episode for episode in episodes if episode not in named), first)
-    shown = [(e, view) for e in dict.fromkeys((first, other)) for view in views[:3] if counts.get((e, view))]
-    return replace(check, picture=strip(recording, [(e, view, counts[e, view] // 2) for e, view in shown]))
+    why = f"the reference's motion is {motions[0]}, this one's {motions[1]}"
+    return not_testable("joints_reference", why)
 
 
 def check_leakage(

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from hardware.checks import Check
+from hardware.checks import Check, not_testable
 from hardware.checks.frames import Look
 
 GREY_LEVEL = 2  # channels this near to each other are the same: a codec's rounding
@@ -31,7 +31,7 @@ def check_grey(looks: Sequence[Look]) -> Check:
             if is_grey(lit):
                 grey.setdefault(look.view, []).append(look.episode)
     if not seen:
-        return Check("grey", "pass", "not testable: no frame shows anything")
+        return not_testable("grey", "no frame shows anything")
     if not grey:
         return Check("grey", "pass", "every view has colour")
     said = ", ".join(f"{view} in {len(episodes)} of {seen[view]} episodes" for view, episodes in grey.items())
@@ -62,11 +62,11 @@ def check_colours(looks: Sequence[Look], reference: Sequence[Look]) -> Check:
     distance, and the reference's red and blue differ enough for it to show.
     """
     name = "colours_reference"
-    swapped, distances, not_testable = [], {}, []
+    swapped, distances, colourless = [], {}, []
     for view in dict.fromkeys(look.view for look in looks):
         here, there = mean_picture(looks, view), mean_picture(reference, view)
         if here is None or there is None or np.abs(there[..., 0] - there[..., 2]).mean() < COLOURFUL:
-            not_testable.append(view)
+            colourless.append(view)
             continue
         here, there = here / here.mean(), there / there.mean()
         as_is = float(np.sqrt(((here - there) ** 2).mean()))
@@ -80,11 +80,11 @@ def check_colours(looks: Sequence[Look], reference: Sequence[Look]) -> Check:
         remedy = "OpenCV gives BGR: turn it round where the frames come in, and record or import again"
         return Check(name, "fail", message, evidence, remedy)
     if not distances:
-        return Check(name, "pass", "not testable: no view with colour in both recordings", evidence)
+        return not_testable(name, "no view with colour in both recordings", evidence)
     message = f"colours are those of the reference: {', '.join(distances)}"
     return Check(
         name,
         "pass",
-        message + (f"; not testable: {', '.join(not_testable)}" if not_testable else ""),
+        message + (f"; without colour in one of them: {', '.join(colourless)}" if colourless else ""),
         evidence,
     )

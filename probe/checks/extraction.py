@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encoders import Encoder
-from hardware.checks import Check
+from hardware.checks import Check, not_testable
 from hardware.errors import InputError
 from probe.checks.colours import is_grey
 
@@ -87,7 +87,7 @@ def check_channels(name: str, encoder: Encoder, frames: NDArray[np.uint8]) -> Ch
             "look at how frames become tensors: a channel axis is indexed or repeated",
         )
     if grey:
-        return Check(name, "pass", "not testable beyond brightness: the frames themselves are grey", evidence)
+        return not_testable(name, "the frames themselves are grey: only that they reach it is seen", evidence)
     if sensitivity < NO_RESPONSE:
         if colour in ("grey", "gray"):
             return Check(name, "pass", "the encoder declares grey, and sees brightness only", evidence)
@@ -174,7 +174,7 @@ def check_preprocessed(name: str, encoder: Encoder, frames: NDArray[np.uint8]) -
     shown = getattr(encoder, "preprocessed", None)
     values = shown(frames) if callable(shown) else None
     if values is None:
-        return Check(name, "pass", "not testable: the encoder does not show what its network reads")
+        return not_testable(name, "the encoder does not show what its network reads")
     x = np.asarray(values, dtype=np.float64)
     mean, std, most = float(x.mean()), float(x.std()), float(np.abs(x).max())
     evidence = {"mean": mean, "std": std, "most": most}

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hardware.checks import Check
+from hardware.checks import Check, not_testable
 from probe.checks.pixels import PixelRows, centred, held_out, predict_held_out
 from probe.clusters import EpisodeClusters
 from probe.moments import FloatArray
@@ -220,7 +220,7 @@ def lag_finding(name: str, what: str, lag: Lag, recording: Lag | None = None) ->
     evidence = {**scan.evidence(), "of": "levels" if scan is lag.levels else "steps"}
     evidence["r2_of_levels_by_shift"] = lag.levels.evidence()["r2_by_shift"]
     if scan.note:
-        return Check(name, "pass", f"not testable: {scan.note}", evidence)
+        return not_testable(name, scan.note, evidence)
     if not scan.shown:
         near = (
             ""

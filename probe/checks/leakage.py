@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from hardware.checks import Check
+from hardware.checks import Check, not_testable
 from hardware.errors import InputError
 from hardware.recording import Recording
 from probe.checks.pixels import PixelRows
@@ -57,7 +57,7 @@ def check_split(recording: Recording, train: Sequence[int], evaluate: Sequence[i
         }
         message += f"; the nearest are {min(gaps):.0f} s apart"
     else:
-        message += "; their distance in time is not testable"
+        message += "; their distance in time is not known"
     return Check(name, "pass", message, evidence)
 
 
@@ -107,7 +107,7 @@ def check_near_duplicates(
     common = set.intersection(*(set(each) for each in followed)) if followed else set()
     shares = {episode: min(each[episode] for each in followed) for episode in sorted(common)}
     if not shares:
-        return Check(name, "pass", "not testable: no evaluation episode with moving frames")
+        return not_testable(name, "no evaluation episode with moving frames")
     seen = {episode: pair for episode, pair in shares.items() if pair[0] > NEAR_SHARE}
     evidence = {
         "episodes": list(seen),

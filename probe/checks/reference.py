@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from hardware.checks import Check
+from hardware.checks import Check, not_testable
 from probe.checks.pixels import PixelRows, centred, slope_at
 from probe.moments import FloatArray, Moments
 from probe.statistics import r2
@@ -40,7 +40,7 @@ def check_joints_against(rows: Mapping[str, PixelRows], reference: Mapping[str, 
                 best[joint] = max(best.get(joint, (READ_R2, "")), (read[joint], view))
     judged = {joint: view for joint, (_, view) in best.items() if view}
     if not judged:
-        return Check(name, "pass", f"not testable: no joint is read in both with an R2 of {READ_R2}")
+        return not_testable(name, f"no joint is read in both with an R2 of {READ_R2}")
     joints = next(iter(rows.values())).joints
     table = {joint: dict(zip(joints, said[view][joint])) for joint, view in judged.items()}
     against = [joint for joint in judged if table[joint][joint] < -CORRELATES]

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
-from hardware.checks import Check
+from hardware.checks import Check, not_testable
+from hardware.checks.check import listed
 from probe.checks.pixels import HeldOut, PixelRows, centred, held_out
 from probe.clusters import EpisodeClusters
 from probe.moments import FloatArray
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 MIN_EPISODES = 4  # with fewer, an interval over episodes means nothing
 RESAMPLES, LEVEL = 2000, 0.95
+STRONGEST = 3  # groups of each view that are told in words
 ALIKE = 0.05  # correlation by which another view's picture must be nearer before views count as swapped
 
 
@@ -55,6 +57,14 @@ class ViewMap:
         """The group that a view shows most of by itself; "" where nothing moves."""
         row = self.own[self.views.index(view)]
         return "" if np.isnan(row).all() else self.groups[int(np.nanargmax(row))]
+
+    def strongest(self, view: str) -> str:
+        """The groups that a view shows most of, in words, with R2 and own R2."""
+        v = self.views.index(view)
+        rising = np.argsort(np.nan_to_num(self.own[v], nan=-1.0), kind="stable")
+        shown = [g for g in rising[::-1] if not np.isnan(self.own[v, g])][:STRONGEST]
+        parts = [f"{self.groups[g]} {self.r2[v, g]:.2f} ({self.own[v, g]:.2f})" for g in shown]
+        return f"{view} sees {', '.join(parts)}" if parts else f"{view} sees no joint that moves"
 
     def beats(self, view: str, group: str, other: str) -> bool:
         """Whether a view is shown to be on `group` rather than on `other`: the interval of half the one less
@@ -177,16 +187,17 @@ def check_view_map(measured: ViewMap | None, expect: Mapping[str, str] | None = 
     """
     name = "view_map"
     if measured is None:
-        return Check(name, "pass", "not testable: no view with two episodes in which a joint moves")
+        return not_testable(name, "no view with two episodes in which a joint moves")
     evidence = measured.evidence()
     most = {view: measured.best(view) for view in measured.views}
-    said = ", ".join(
-        f"{view} sees {group} most (own R2 {np.nanmax(measured.own[v]):.2f})"
-        for v, (view, group) in enumerate(most.items())
-        if group
-    )
+    seen = "; ".join(measured.strongest(view) for view in measured.views)
+    said = f"R2 (and R2 of what other groups do not explain): {seen}"
     if not expect:
-        return Check(name, "pass", said or "not testable: no joint moves", evidence)
+        remedy = (
+            "say which joints a view is meant to see best, from how it is mounted: --expect "
+            f"{measured.views[0]}=GROUP, of {listed(measured.groups)}"
+        )
+        return not_testable(name, f"nothing is declared of the views. {said}", evidence, remedy)
     unknown = [f"view {v}" for v in expect if v not in measured.views]
     unknown += [f"group {g}" for g in expect.values() if g not in measured.groups]
     if unknown:
@@ -194,7 +205,7 @@ def check_view_map(measured: ViewMap | None, expect: Mapping[str, str] | None = 
         remedy = f"views: {', '.join(measured.views)}; groups: {', '.join(measured.groups)}"
         return Check(name, "warn", message, evidence, remedy)
     if measured.episodes.min() < MIN_EPISODES:
-        return Check(name, "pass", f"not testable: fewer than {MIN_EPISODES} episodes; {said}", evidence)
+        return not_testable(name, f"fewer than {MIN_EPISODES} episodes; {said}", evidence)
     wrong = {
         view: most[view]
         for view, group in expect.items()
@@ -239,7 +250,7 @@ def check_views_within(rows: Mapping[str, PixelRows]) -> Check:
     views = list(pictures)
     common = sorted(set.intersection(*(set(each) for each in pictures.values()))) if pictures else []
     if len(views) < 2 or len(common) < 3:
-        return Check(name, "pass", "not testable: needs two views of three episodes")
+        return not_testable(name, "needs two views of three episodes")
     stack = np.array([[pictures[view][episode] for view in views] for episode in common])  # [E, V, 256]
     typical = np.array([_unit(np.median(stack[:, v], axis=0)) for v in range(len(views))])
     alike = stack @ typical.T  # [E, V, V]
@@ -247,7 +258,7 @@ def check_views_within(rows: Mapping[str, PixelRows]) -> Check:
     other = ~np.eye(len(views), dtype=bool)
     clear = (own >= alike + ALIKE)[:, other].all(axis=1)
     if clear.mean() <= 0.5:  # what tells two views apart must do so in most episodes
-        return Check(name, "pass", "not testable: the views look too much alike to be told apart")
+        return not_testable(name, "the views look too much alike to be told apart")
     found = {
         episode: order for place, episode in enumerate(common) if (order := _assigned(alike[place], views))
     }
@@ -264,7 +275,7 @@ def check_views_against(rows: Mapping[str, PixelRows], reference: Mapping[str, P
     name = "views_reference"
     views = [view for view in rows if view in reference]
     if len(views) < 2:
-        return Check(name, "pass", "not testable: fewer than two views are in both recordings")
+        return not_testable(name, "fewer than two views are in both recordings")
     here, there = (
         np.array([_unit(np.mean(list(mean_pictures(each[view]).values()), axis=0)) for view in views])
         for each in (rows, reference)

@@ -13,6 +13,7 @@ import pytest
 
 from hardware import Actions, Joint, Recording, RecordingWriter, View
 from hardware.checks import Check, check_recording
+from hardware.checks.check import counted, in_words, short
 from hardware.importers import import_recording
 from tests.recordings import make_recording, small_info
 
@@ -72,14 +73,14 @@ def checked(recording: Recording) -> dict[str, Check]:
     return {check.name: check for check in checks}
 
 
-def not_passed(checks: dict[str, Check]) -> dict[str, str]:
-    return {name: check.state for name, check in checks.items() if check.state != "pass"}
+def alarms(checks: dict[str, Check]) -> dict[str, str]:
+    return {name: check.state for name, check in checks.items() if check.alarm}
 
 
 def test_a_sound_recording_passes_everything(tmp_path: Path) -> None:
     seen: list[tuple[int, int, str]] = []
     recording = record(tmp_path / "rec")
-    assert not_passed(checked(recording)) == {}
+    assert alarms(checked(recording)) == {}
     check_recording(recording, progress=lambda *step: seen.append(step))
     assert seen[-1] == (3, 3, "episode 2, view front")
     assert [check.name for check in check_recording(recording, frames=False)] == JOINT_NAMES
@@ -111,12 +112,17 @@ CASES: list[tuple[Change, dict[str, str], str, str]] = [
     (still, {"repeated_frames": "warn", "frozen_frames": "warn"}, "repeated_frames", "episode 1 front"),
     (black, {"black_frames": "warn", "repeated_frames": "warn"}, "black_frames", "episode 1 front 3 of 20"),
     (late, {"clock_steps": "warn"}, "clock_steps", "joints: steps of 0.008 to 0.030 s"),
-    (beyond, {"joint_limits": "warn", "joint_leaps": "warn"}, "joint_limits", "joint0 by 0.500 in episode 1"),
+    (
+        beyond,
+        {"joint_limits": "warn", "joint_leaps": "warn"},
+        "joint_limits",
+        "(1.0 deg): joint0 up to 0.500 rad (29 deg) beyond, in 1 of 3 episodes, most in 1",
+    ),
     (
         fault,
         {"faults": "warn"},
         "faults",
-        "stale 2 times, in episodes 1; first of each: episode 1: the bus answered late",
+        "stale 2 times, in episode 1; first of each: episode 1: the bus answered late",
     ),
 ]
 
@@ -126,7 +132,7 @@ def test_what_is_wrong_is_seen_and_named(
     tmp_path: Path, change: Change, states: dict[str, str], name: str, words: str
 ) -> None:
     checks = checked(record(tmp_path / "rec", change))
-    found = not_passed(checks)
+    found = alarms(checks)
     assert found.keys() >= states.keys()
     assert {key: found[key] for key in states} == states
     assert not found.keys() - states.keys() - {"clock_rate", "repeated_frames"}
@@ -139,13 +145,13 @@ def test_a_clock_of_coarse_ticks_runs_at_its_mean_rate(tmp_path: Path) -> None:
     def coarse(parts: dict) -> None:
         parts["frame_ns"] = parts["frame_ns"] // 35_000_000 * 35_000_000  # steps of 70 and 105 ms
 
-    assert not_passed(checked(record(tmp_path / "rec", coarse, episodes=(1,)))) == {}
+    assert alarms(checked(record(tmp_path / "rec", coarse, episodes=(1,)))) == {}
 
 
 def test_a_gap_between_episodes(tmp_path: Path) -> None:
     check = checked(record(tmp_path / "rec", episodes=(0, 1, 4)))["contiguity"]
     assert (check.state, check.evidence["episodes"]) == ("warn", [2, 3])
-    assert "2 episodes are absent between 0 and 4: 2, 3" in check.message
+    assert "2 episodes absent between 0 and 4: 2, 3" in check.message
 
 
 def test_a_changed_byte_fails_and_stops_no_other_check(tmp_path: Path) -> None:
@@ -153,7 +159,7 @@ def test_a_changed_byte_fails_and_stops_no_other_check(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "rec/episodes/000001.h5", "r+") as file:
         file["joints/position"][3, 1] = np.nan
     checks = checked(recording)
-    assert not_passed(checks) == {"hashes": "fail", "joints": "fail"}
+    assert alarms(checks) == {"hashes": "fail", "joints": "fail"}
     assert "has changed since it was sealed" in checks["hashes"].message
     assert "row 3, joint joint1" in checks["joints"].message
     assert checks["hashes"].evidence["episodes"] == checks["joints"].evidence["episodes"] == [1]
@@ -162,15 +168,58 @@ def test_a_changed_byte_fails_and_stops_no_other_check(tmp_path: Path) -> None:
 def test_a_lost_file_is_a_failed_check(tmp_path: Path) -> None:
     recording = record(tmp_path / "rec")
     (tmp_path / "rec/episodes/000001.h5").write_bytes(b"gone")
-    found = not_passed(checked(recording))
+    found = alarms(checked(recording))
     assert {"hashes", "joints", "decoded"} <= found.keys()
 
 
 def test_no_readable_episode_at_all(tmp_path: Path) -> None:
     recording = record(tmp_path / "rec", episodes=(0,))
     (tmp_path / "rec/episodes/000000.h5").unlink()
-    found = not_passed(checked(recording))
+    found = alarms(checked(recording))
     assert found["hashes"] == found["joints"] == found["still_joints"] == "fail"
+
+
+def test_a_joint_turned_inside_an_episode_was_not_calibrated_anew(tmp_path: Path) -> None:
+    with RecordingWriter.create(tmp_path / "rec", small_info(views=(), actions=None)) as writer:
+        for index in range(3):
+            parts = parts_of(index)
+            turned = (np.arange(ROWS) >= 80) if index == 1 else np.full(ROWS, index == 2)
+            parts["position"][:, 1] = 0.001 * parts["position"][:, 1] + 0.5 * turned
+            with writer.episode(index) as episode:
+                episode.joints(parts["joint_ns"], parts["position"])
+    checks = {check.name: check for check in check_recording(Recording.open(tmp_path / "rec"))}
+    offsets = checks["joint_offsets"]
+    assert alarms(checks).keys() - {"joint_leaps"} == {"joint_offsets"}
+    assert "joint1 moved from 0.00 to 0.50 rad at row 80 of episode 1 and stayed there" in offsets.message
+    assert offsets.evidence["episodes"] == [1] and "calibrated again" not in offsets.remedy
+
+
+def test_joints_that_are_slightly_beyond_are_told_but_no_alarm(tmp_path: Path) -> None:
+    def slightly(parts: dict) -> None:
+        parts["position"][:, 0] *= 2.01
+
+    check = checked(record(tmp_path / "rec", slightly, episodes=(1,)))["joint_limits"]
+    assert check.state == "pass" and "joint0 up to 0.0" in check.message
+    assert "within the tolerance of 0.017 rad (1.0 deg)" in check.message
+
+
+def test_what_has_nothing_to_look_at_is_no_pass(tmp_path: Path) -> None:
+    joints = [Joint(name="a"), Joint(name="b")]
+    recording = record(tmp_path / "rec", episodes=(0,), joints=joints, actions=None)
+    checks = checked(recording)
+    untestable = {name for name, check in checks.items() if check.state == "not testable"}
+    assert untestable == {
+        *("joint_limits", "joint_offsets", "raw_ticks", "actions", "action_lag", "directions", "joint_order"),
+        *("units", "identical_views", "shared_frames", "first_frames"),
+    }
+    assert not any(checks[name].alarm for name in untestable)
+
+
+def test_numbers_and_names_in_words() -> None:
+    assert short([0, 2, 3, 7, 8, 9, 24]) == "0, 2, 3, 7-9, 24"
+    assert short(range(0, 40, 2)) == "0, 2, 4, 6, 8, 10, 12, 14 and 12 more"
+    assert in_words([4]) == "episode 4" and in_words(range(7, 25)) == "episodes 7-24"
+    assert counted(1, "row") == "1 row" and counted(0, "row") == "0 rows"
 
 
 def test_still_and_offset_joints(tmp_path: Path) -> None:
@@ -184,11 +233,13 @@ def test_still_and_offset_joints(tmp_path: Path) -> None:
         return {check.name: check for check in check_recording(Recording.open(folder))}
 
     checks = make(tmp_path / "still", 0.0)
-    assert not_passed(checks) == {"still_joints": "warn"}
+    assert alarms(checks) == {"still_joints": "warn"}
     assert checks["still_joints"].evidence["joints"] == ["joint1"]
     checks = make(tmp_path / "offset", 0.5)
-    assert not_passed(checks) == {"joint_offsets": "warn"}
-    assert "joint1 by 0.500 rad between episodes 1 and 2" in checks["joint_offsets"].message
+    assert alarms(checks) == {"joint_offsets": "warn"}
+    assert "joint1 moved from 0.00 to 0.50 rad between episodes 1 and 2" in checks["joint_offsets"].message
+    assert "calibrated again" in checks["joint_offsets"].remedy
+    assert "within an episode" not in checks["joint_offsets"].remedy
 
 
 def test_actions_that_are_the_joints_of_the_next_row(tmp_path: Path) -> None:
@@ -209,13 +260,13 @@ def test_joints_that_are_no_angles_are_no_still_joints(tmp_path: Path) -> None:
     recording = record(
         tmp_path / "rec", small, episodes=(1,), joints=joints, actions=Actions(names=["x"] * 2, unit="source")
     )
-    assert not_passed(checked(recording)) == {}
+    assert alarms(checked(recording)) == {}
 
 
 def test_a_recording_without_angles(tmp_path: Path) -> None:
     joints = [Joint(name="a", unit="percent"), Joint(name="b", unit="source")]
     checks = checked(record(tmp_path / "rec", still, episodes=(1,), joints=joints, actions=None))
-    assert not_passed(checks) == {}  # nothing says by how much these move: no view is accused
+    assert alarms(checks) == {}  # nothing says by how much these move: no view is accused
 
 
 def test_a_view_frozen_for_most_of_an_episode_fails(tmp_path: Path) -> None:
@@ -256,7 +307,7 @@ def test_time_stamps_that_go_back_or_stand(tmp_path: Path, instead: int, words: 
 
 
 def test_sound_time_stamps(tmp_path: Path) -> None:
-    states = not_passed(imported(tmp_path, lambda stamps: stamps))
+    states = alarms(imported(tmp_path, lambda stamps: stamps))
     assert set(states) <= {"actions", "faults"}  # the helper's actions are its states
 
 
@@ -294,4 +345,4 @@ def test_episodes_that_were_meant_and_are_not_there_are_named(tmp_path: Path) ->
         for one in check_recording(Recording.open(tmp_path / "r"), frames=False)
         if one.name == "contiguity"
     ]
-    assert check.state == "fail" and "2 of 3 episodes are not sealed" in check.message
+    assert check.state == "fail" and "2 of 3 episodes not sealed" in check.message

@@ -17,7 +17,11 @@ def checks_of(source: Path, to: Path, unit: str, calibrations: dict[str, Path]) 
 
 
 def accused(checks: dict[str, Check]) -> set[str]:
-    return {name for name, check in checks.items() if check.state != "pass"}
+    return {name for name, check in checks.items() if check.alarm}
+
+
+def untestable(checks: dict[str, Check]) -> set[str]:
+    return {name for name, check in checks.items() if check.state == "not testable"}
 
 
 @pytest.fixture(scope="module")
@@ -60,19 +64,39 @@ def test_4_sentinels_and_a_slow_clock(shared_data: Path, arms: dict[str, Path], 
     assert sentinels.evidence["constant_joints"]["70"] == [f"arm1_j{number}" for number in range(1, 7)]
     assert set(sentinels.evidence["constant_value"].values()) == {-1.0}
     assert checks["raw_ticks"].evidence["joints"] == [f"arm1_j{number}" for number in range(1, 7)]
+    assert checks["raw_ticks"].remedy == "a constant in the place of readings is no position: see sentinels"
+    assert set(checks["joint_limits"].evidence["beyond"]) == {"arm2_j2", "arm2_j4"}  # none of the constants
     assert "joints 4.8 Hz" in checks["clock_rate"].message
 
 
 def test_5_a_wrist_that_was_mounted_anew(bimanual: dict[str, Check]) -> None:
     offsets = bimanual["joint_offsets"]
     assert offsets.state == "warn"
-    assert "arm2_j5 by 0.268 rad between episodes 16 and 17" in offsets.message
+    inside, between = offsets.message.split(
+        "; arm1_j1 moved from -0.06 to -0.63 rad between episodes 1 and 2"
+    )
+    assert "arm2_j5 moved from 0.02 to -0.24 rad at row 50 of episode 17 and stayed there" in inside
+    assert "from 1.92 to 2.17 rad at row 87 of episode 12" in inside
+    assert "arm1_j1 moved from -0.63 to -0.29 rad at row 25 of episode 2 and stayed there" in inside
+    assert "arm2_j5" not in between
+    assert "no sign of a new calibration" in offsets.remedy
+
+
+def test_joints_beyond_their_range_are_all_named_as_often_as_they_are(bimanual: dict[str, Check]) -> None:
+    message = bimanual["joint_limits"].message
+    assert "arm2_j2 up to 0.216 rad (12 deg) beyond, in 25 of 25 episodes, most in 20" in message
+    assert "arm2_j4 up to 0.170 rad (9.8 deg) beyond, in 15 of 25 episodes" in message
+    assert "arm1_j4 up to 0.067 rad (3.9 deg) beyond, in 12 of 25 episodes" in message
+    assert "by more than 0.017 rad (1.0 deg)" in message and "arm2_j6 within the tolerance" in message
 
 
 def test_6_actions_are_the_next_state(bimanual: dict[str, Check]) -> None:
     assert bimanual["actions"].evidence["equal_share_by_lag"]["1"] == 1.0
     assert bimanual["action_lag"].evidence["lag_rows"] == 1
-    assert "look like radians" in bimanual["units"].message  # by the unit that was said: ticks
+    assert bimanual["units"].message == (
+        "the source's numbers look like ticks, as declared at import; once converted, the numbers look like "
+        "radians, as stored"
+    )
 
 
 def test_7_velocities_and_an_uneven_clock(cr5: dict[str, Check]) -> None:
@@ -81,7 +105,7 @@ def test_7_velocities_and_an_uneven_clock(cr5: dict[str, Check]) -> None:
     assert lag.evidence["correlation_with_velocity"] > 0.95 > 0.5 > lag.evidence["correlation_with_position"]
     assert cr5["clock_steps"].state == "warn"
     assert cr5["still_joints"].evidence["joints"] == ["joint_4", "joint_5"]
-    assert "cannot tell" in cr5["units"].message  # its own encoders show no quantum of 4096
+    assert "no encoder's quantum" in cr5["units"].message  # its own encoders show none of 4096
 
 
 def test_8_what_metadata_lists_and_is_not_there(bimanual: dict[str, Check], cr5: dict[str, Check]) -> None:
@@ -95,6 +119,10 @@ def test_what_is_sound_is_not_accused(bimanual: dict[str, Check], cr5: dict[str,
         *("black_frames", "repeated_frames", "frozen_frames"),
     }
     assert accused(cr5) == {"clock_rate", "clock_steps", "still_joints", "action_lag"}
+    assert untestable(bimanual) == set()
+    assert untestable(cr5) == {
+        *("joint_limits", "units", "raw_ticks", "actions", "directions", "identical_views")
+    }
 
 
 @pytest.mark.parametrize(

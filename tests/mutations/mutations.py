@@ -29,8 +29,9 @@ __all__ = ["MUTATIONS", "Bench", "Mutation", "alarms", "caught_by"]
 
 
 def alarms(checks: Sequence[Check], clean: Mapping[str, str]) -> list[str]:
-    """Names of the checks that warn or fail although they passed on the clean recording."""
-    return [check.name for check in checks if check.state != "pass" and clean.get(check.name) == "pass"]
+    """Names of the checks that warn or fail although they did not on the clean recording."""
+    quiet = [name for name, state in clean.items() if state in ("pass", "not testable")]
+    return [check.name for check in checks if check.alarm and check.name in quiet]
 
 
 def caught_by(mutation: Mutation, checks: Sequence[Check], clean: Mapping[str, str]) -> list[str]:

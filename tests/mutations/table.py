@@ -99,7 +99,7 @@ def run_clean(count: int, results: Results) -> None:
 
 
 def check_clean(number: int, references: Mapping[str, Recording]) -> dict[str, str]:
-    """Messages of the checks that do not pass, by name. References are by motion: every third recording gets
+    """Messages of the checks that warn or fail, by name. References are by motion: every third recording gets
     the one of the other motion."""
     settings = clean_settings(number)
     reference = references[MOTIONS[(number + (number % 3 == 0)) % 2]]
@@ -110,7 +110,7 @@ def check_clean(number: int, references: Mapping[str, Recording]) -> dict[str, s
         encoder = small_encoder(recording, train)
         latents = Path(folder) / "latents"
         checks = check_all(recording, reference, look(recording), encoder, latents, train, evaluate)
-    return {check.name: check.message for check in checks if check.state != "pass"}
+    return {check.name: check.message for check in checks if check.alarm}
 
 
 def progress(told: str) -> None:

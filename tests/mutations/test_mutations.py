@@ -27,7 +27,7 @@ def other_bench(bench: Bench, tmp_path_factory: pytest.TempPathFactory) -> Bench
 def assert_as_labelled(mutation: Mutation, bench: Bench, folder: Path, seed: int = 0) -> None:
     checks = mutation.run(bench, folder, np.random.default_rng(seed))
     found = caught_by(mutation, checks, bench.clean)
-    said = {check.name: check.message for check in checks if check.state != "pass"}
+    said = {check.name: check.message for check in checks if check.alarm}
     if mutation.exposed_by == "nothing":
         assert alarms(checks, bench.clean) == [], said
         return
@@ -44,7 +44,11 @@ def test_the_registry_is_whole() -> None:
 
 
 def test_nothing_alarms_on_what_is_clean(bench: Bench) -> None:
-    assert {name: state for name, state in bench.clean.items() if state != "pass"} == {}
+    assert {name: state for name, state in bench.clean.items() if state in ("warn", "fail")} == {}
+    assert {name for name, state in bench.clean.items() if state == "not testable"} == {
+        "raw_ticks",  # the simulation has none
+        "z: calibration step",  # 16 dimensions of an untrained network read no joint well enough
+    }
     named = {pattern for mutation in MUTATIONS for pattern in mutation.named_by if "*" not in pattern}
     assert named <= set(bench.clean)
 

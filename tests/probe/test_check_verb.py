@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 
 from hardware import Recording, RecordingWriter
 from probe.cli import main
+from sim.record import record_simulated
 from tests.recordings import make_recording
 
 Run = Callable[..., tuple[int, str, str]]
@@ -71,9 +73,57 @@ def _copied(
 def test_a_failure_is_told_with_its_remedy_and_its_picture(run: Run, dark: Path, tmp_path: Path) -> None:
     code, out, _ = run("check", dark, "--pictures", tmp_path / "seen")
     assert code == 1
-    assert "fail black_frames black frames: episode 2 front 30 of 30 leave these episodes out" in out
+    assert "fail black_frames black frames: episode 2 front 30 of 30 → leave these episodes out" in out
     assert "fail repeated_frames" in out and "2 fail" in out
-    assert "joint0" in (tmp_path / "seen" / "view-map.svg").read_text()
+    assert {path.name for path in (tmp_path / "seen").iterdir()} == {
+        *("black_frames.png", "repeated_frames.png", "actions.png", "heat_map.svg")
+    }
+    assert "joint0" in (tmp_path / "seen" / "heat_map.svg").read_text()
+
+
+def test_what_is_wrong_comes_first_and_what_passed_is_folded(run: Run, dark: Path) -> None:
+    _, out, _ = run("check", dark)
+    assert out.startswith("fail black_frames") and out.index("fail repeated") < out.index("not testable ")
+    assert out.index("not testable lag_front") < out.index("pass hashes, contiguity, joints, counts,")
+    assert "every clock advances" not in out
+    found = json.loads(run("check", dark, "--json")[1])["checks"]
+    counts = Counter(one["state"] for one in found)
+    assert counts["not testable"] >= 5  # four episodes of 30 rows say little
+    summary = f"{counts['pass']} pass, 1 warn, 2 fail, {counts['not testable']} not testable"
+    assert (counts["warn"], counts["fail"]) == (1, 2)
+    assert out.endswith(summary)
+    _, out, _ = run("check", dark, "--verbose")
+    assert "pass clock_order every clock advances with every row" in out and out.endswith(summary)
+
+
+@pytest.mark.parametrize("columns", [60, 80, 200])
+def test_messages_hang_under_themselves_at_any_width(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, dark: Path, columns: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    with pytest.raises(SystemExit):
+        main(["check", str(dark)])
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= columns
+    heads = ("fail ", "warn ", "not testable ", "pass ")
+    assert all(line.startswith((*heads, "      ")) for line in lines[:-1]), lines
+    assert not any("{" in line for line in lines)
+
+
+def test_no_folder_is_left_without_a_picture(run: Run, tmp_path: Path) -> None:
+    record_simulated(tmp_path / "demos", motion="demos", episodes=2, seed=0, image_size=32, seconds=3.0)
+    code, out, _ = run("check", tmp_path / "demos", "--no-frames", "--pictures", tmp_path / "seen" / "here")
+    assert code == 0 and out.endswith("no picture: nothing failed")
+    assert not (tmp_path / "seen" / "here").exists()
+
+
+def test_findings_that_cannot_be_seen_are_named(run: Run, clean: Path, tmp_path: Path) -> None:
+    shutil.copytree(clean, tmp_path / "moves")
+    path = tmp_path / "moves" / "episodes" / "000001.h5"
+    path.write_bytes(path.read_bytes()[:-4000])
+    code, out, _ = run("check", tmp_path / "moves", "--no-frames", "--pictures", tmp_path / "seen")
+    assert code == 1 and "no picture of hashes" in out
+    assert [path.name for path in (tmp_path / "seen").iterdir()] == ["actions.png"]
 
 
 def test_a_finding_that_a_picture_shows_has_one(run: Run, clean: Path, tmp_path: Path) -> None:
@@ -90,7 +140,8 @@ def test_a_finding_that_a_picture_shows_has_one(run: Run, clean: Path, tmp_path:
 def test_machines_get_every_check(run: Run, clean: Path, dark: Path) -> None:
     code, out, _ = run("check", clean, "--json")
     found = json.loads(out)
-    assert code == 0 and found["failed"] == []
+    assert code == 0 and found["failed"] == []  # what is not testable is no alarm
+    assert "not testable" in {one["state"] for one in found["checks"]}
     assert {"hashes", "units", "torn_frames", "view_map", "lag_front"} <= {
         one["name"] for one in found["checks"]
     }
@@ -128,4 +179,4 @@ def test_a_damaged_episode_stops_nothing_else(run: Run, clean: Path, tmp_path: P
     path = tmp_path / "moves" / "episodes" / "000001.h5"
     path.write_bytes(path.read_bytes()[:-4000])
     code, out, _ = run("check", tmp_path / "moves")
-    assert code == 1 and "fail hashes episode 1" in out and "pass clock_order" in out
+    assert code == 1 and "fail hashes episode 1" in out and ", clock_order, " in out

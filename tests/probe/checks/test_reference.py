@@ -74,7 +74,7 @@ def test_joints_are_compared_by_name(rows: dict[str, PixelRows]) -> None:
 def test_other_joints_are_not_testable(rows: dict[str, PixelRows]) -> None:
     here, there = halves(rows)
     renamed = {view: replace(one, joints=tuple("abcdef")) for view, one in there.items()}
-    assert check_joints_against(here, renamed).message.startswith("not testable")
+    assert check_joints_against(here, renamed).state == "not testable"
 
 
 def test_a_reference_of_another_motion_says_nothing(
@@ -85,5 +85,5 @@ def test_a_reference_of_another_motion_says_nothing(
     )
     found = check_pixels(walk, look(walk), reference=recording, reference_looks=looks)
     check = next(check for check in found if check.name == "joints_reference")
-    assert check.state == "pass"
-    assert check.message == "not testable: the reference's motion is demos, this one's walk"
+    assert check.state == "not testable"
+    assert check.message == "the reference's motion is demos, this one's walk"

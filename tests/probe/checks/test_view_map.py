@@ -41,7 +41,17 @@ def test_the_map_of_the_simulated_arm(rows: dict[str, PixelRows]) -> None:
     gripper = measured.groups.index("gripper")
     assert measured.r2[1, gripper] > 0.8 > 0.3 > measured.r2[0, gripper]
     assert (measured.low <= measured.high).all()
-    assert check_view_map(measured).state == "pass"
+
+
+def test_a_map_of_which_nothing_is_declared_is_told_and_passes_nothing(rows: dict[str, PixelRows]) -> None:
+    measured = measure_view_map(rows)
+    assert measured is not None
+    check = check_view_map(measured)
+    assert check.state == "not testable" and "--expect front=GROUP" in check.remedy
+    v, g = measured.views.index("wrist"), measured.groups.index("gripper")
+    strongest = f"wrist sees gripper {measured.r2[v, g]:.2f} ({measured.own[v, g]:.2f}), "
+    assert strongest in check.message  # the strongest first, with how much it says by itself
+    assert check.message.count("(") == 1 + 2 * 3  # three of each view
 
 
 def test_declared_rightly_passes_and_wrongly_fails(rows: dict[str, PixelRows]) -> None:
@@ -108,7 +118,7 @@ def test_one_episode_is_not_testable(rows: dict[str, PixelRows]) -> None:
         position=one.position[first],
         clusters=type(one.clusters).of(np.zeros(len(first), int)),
     )
-    assert check_view_map(measure_view_map({"front": single})).message.startswith("not testable")
+    assert check_view_map(measure_view_map({"front": single})).state == "not testable"
 
 
 def test_the_heat_map_is_drawn_from_the_numbers(rows: dict[str, PixelRows]) -> None:
