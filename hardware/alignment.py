@@ -12,6 +12,7 @@ from hardware.errors import InputError
 from hardware.frames import resize
 
 MAX_GAP_PERIODS = 3.0
+SHORTEST_STEP, LONGEST_STEP = 0.6, 1.6  # of the usual step between rows; see `steady_steps`
 
 
 @dataclass(frozen=True)
@@ -198,3 +199,39 @@ def nearest_within(
     left = np.maximum(right - 1, 0)
     nearest = np.where(at_ns - time_ns[left] <= time_ns[right] - at_ns, left, right)
     return nearest, np.abs(time_ns[nearest] - at_ns) <= half_period_ns
+
+
+def held_actions(time_ns: np.ndarray, sent_ns: np.ndarray, target: np.ndarray) -> np.ndarray:
+    """The action in force at each moment `time_ns` [n]: the last one sent by then, held until the next.
+
+    Parameters
+    ----------
+    sent_ns, target : [m], not falling, and [m, A]: when each action was sent, and what.
+
+    Returns
+    -------
+    float64 [n, A], NaN before the first action; the last one stays in force.
+    """
+    if np.any(np.diff(sent_ns) < 0):
+        raise ValueError(
+            f"the clock of the actions falls after action {int(np.argmax(np.diff(sent_ns) < 0))}"
+        )
+    last = np.searchsorted(sent_ns, time_ns, side="right") - 1
+    held = np.full((len(time_ns), target.shape[1]), np.nan)
+    held[last >= 0] = target[last[last >= 0]]
+    return held
+
+
+def steady_steps(time_ns: np.ndarray, step_ns: float) -> np.ndarray:
+    """Which steps between neighbouring rows last as usual, bool (n - 1,): 0.6 to 1.6 times `step_ns`, so that
+    2:3 and 3:2 count as the same and 1:2, a dropped row, does not.
+    """
+    step = np.diff(time_ns)
+    return (step >= SHORTEST_STEP * step_ns) & (step <= LONGEST_STEP * step_ns)
+
+
+def unbroken(good: np.ndarray, steps: int) -> np.ndarray:
+    """Rows from which the next `steps` steps are all good, int64, rising; `good` is bool (n - 1,)."""
+    broken = np.concatenate([[0], np.cumsum(~good)])
+    first = np.arange(max(len(good) + 1 - steps, 0))
+    return first[broken[first + steps] == broken[first]]

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from hardware.alignment import held_actions, steady_steps, unbroken
 from hardware.errors import InputError
 from probe.clusters import EpisodeClusters
 from probe.moments import FloatArray
@@ -36,7 +37,6 @@ IntArray = NDArray[np.int64]
 
 ALPHAS = tuple(10.0**power for power in range(-3, 8))
 
-_SHORTEST_STEP, _LONGEST_STEP = 0.6, 1.6  # of the usual step: 2:3 and 3:2 count as the same, 1:2 does not
 MOST_COMPONENTS = 256  # directions of the latents that distances are taken in
 _ABSENT = 1e-6  # a direction with a standard deviation below this share of the largest is rounding of float32
 _BLOCK = 4_000_000  # numbers held at once: bounds the memory whatever the number of anchors
@@ -134,27 +134,6 @@ def timed_rows(
     )
 
 
-def held_actions(time_ns: IntArray, sent_ns: IntArray, target: NDArray[Any]) -> FloatArray:
-    """The action in force at each moment `time_ns` [n]: the last one sent by then, held until the next.
-
-    Parameters
-    ----------
-    sent_ns, target : [m], not falling, and [m, A]: when each action was sent, and what.
-
-    Returns
-    -------
-    [n, A], NaN before the first action; the last one stays in force.
-    """
-    if np.any(np.diff(sent_ns) < 0):
-        raise ValueError(
-            f"the clock of the actions falls after action {int(np.argmax(np.diff(sent_ns) < 0))}"
-        )
-    last = np.searchsorted(sent_ns, time_ns, side="right") - 1
-    held = np.full((len(time_ns), target.shape[1]), np.nan)
-    held[last >= 0] = target[last[last >= 0]]
-    return held
-
-
 def valid_anchors(rows: TimedRows, horizon: int, *, step_ns: float, history: int = 2) -> IntArray:
     """Rows t with a whole window: `history` rows up to t and `horizon` after it, no gap, actions throughout.
 
@@ -165,13 +144,9 @@ def valid_anchors(rows: TimedRows, horizon: int, *, step_ns: float, history: int
     n, back = len(rows.episode), history - 1
     if n < back + horizon + 1:
         return np.zeros(0, np.int64)
-    step = np.diff(rows.time_ns)
-    counts = (step >= _SHORTEST_STEP * step_ns) & (step <= _LONGEST_STEP * step_ns)
-    counts &= rows.episode[1:] == rows.episode[:-1]
+    counts = steady_steps(rows.time_ns, step_ns) & (rows.episode[1:] == rows.episode[:-1])
     # a window is back + horizon steps, each with an action in force at its beginning
-    broken = np.concatenate([[0], np.cumsum(~(counts & np.isfinite(rows.actions[:-1]).all(axis=1)))])
-    first = np.arange(n - back - horizon)
-    return first[broken[first + back + horizon] == broken[first]] + back
+    return unbroken(counts & np.isfinite(rows.actions[:-1]).all(axis=1), back + horizon) + back
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,6 +20,7 @@ import numpy as np
 
 from hardware.alignment import align
 from hardware.errors import InputError
+from hardware.exporters.choices import chosen_episodes, chosen_views, refuse_target
 from hardware.exporters.columns import Column, action_columns, state_columns
 from hardware.exporters.report import ExportedEpisode, ExportReport, write_description
 from hardware.exporters.rows import ExportRows, export_rows
@@ -72,9 +73,11 @@ def export_lerobot(
     recording = recording if isinstance(recording, Recording) else Recording.open(recording)
     to = Path(to)
     info = recording.info
-    chosen = _views(info, anchor, views, images)
-    _refuse_target(recording, to)
-    numbers, left_out = _episodes(recording, chosen, episodes)
+    chosen = chosen_views(info, anchor, views)
+    if not images:
+        _refuse_tiny(info, chosen)
+    refuse_target(recording, to)
+    numbers, left_out = chosen_episodes(recording, chosen, episodes)
     state = state_columns(info)
     action = action_columns(info, state)
     writer = _lerobot()
@@ -105,47 +108,15 @@ def export_lerobot(
 # -- what is asked for -------------------------------------------------------------------------------------
 
 
-def _views(info: RecordingInfo, anchor: str | None, views: Sequence[str] | None, images: bool) -> list[str]:
-    """The views to export, the anchor first."""
-    chosen = list(dict.fromkeys(info.view_names if views is None else views))
-    if anchor is not None:
-        chosen = [anchor, *(view for view in chosen if view != anchor)]
-    if not chosen:
-        raise InputError("views", "there are none, and rows are made of frames", "export needs a view")
-    for name in chosen:
-        view = info.view(name)
-        if not images and min(view.width, view.height) < SMALLEST_VIDEO:
+def _refuse_tiny(info: RecordingInfo, views: Sequence[str]) -> None:
+    """InputError for views that LeRobot's video encoder cannot take."""
+    for view in map(info.view, views):
+        if min(view.width, view.height) < SMALLEST_VIDEO:
             raise InputError(
-                f"view {name}",
+                f"view {view.name}",
                 f"is {view.width}x{view.height}, and LeRobot's video needs {SMALLEST_VIDEO} pixels a side",
                 "store images: --images",
             )
-    return chosen
-
-
-def _refuse_target(recording: Recording, to: Path) -> None:
-    if to.exists() or to.is_symlink():
-        raise InputError(to, "already exists", "choose another name for the dataset")
-    if to.resolve().is_relative_to(recording.folder.resolve()):
-        raise InputError(to, "lies inside the recording", "choose a folder outside of it")
-
-
-def _episodes(
-    recording: Recording, views: Sequence[str], episodes: Sequence[int] | None
-) -> tuple[list[int], list[int]]:
-    """(episodes to export, episodes left out because a view has no frames there)."""
-    if episodes is not None:
-        return list(dict.fromkeys(episodes)), []
-    whole = [
-        number
-        for number in recording.episode_indices
-        if all(recording.episode(number).has_view(view) for view in views)
-    ]
-    if not whole:
-        raise InputError(
-            recording.folder, f"no episode has frames of {' and '.join(views)}", "choose other views"
-        )
-    return whole, sorted(set(recording.episode_indices) - set(whole))
 
 
 def _agreed(rows: Sequence[ExportRows], action: list[Column]) -> list[Column]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hardware.alignment import AlignedEpisode
-from hardware.episode import Episode
+from hardware.episode import ActionLog, Episode
 from hardware.exporters.columns import Column
 
 UNEVEN_PERIODS = 1.5  # a step between rows longer than this many periods is counted
@@ -52,19 +52,14 @@ class ExportRows:
 def export_rows(aligned: AlignedEpisode, state: Sequence[Column], action: Sequence[Column]) -> ExportRows:
     """Convert the rows of one aligned episode.
 
-    A row before the first action has no target in force and is dropped. Where rows pair by index (imports),
-    so do actions.
+    A row without a target in force (`actions_in_force`) is dropped.
     """
     episode = aligned.episode
     log = episode.actions() if action else None
     keep, targets, dropped = np.arange(len(aligned)), None, dict(aligned.dropped)
     if log is not None:
-        in_force = (
-            keep
-            if episode.info.pairing == "row"
-            else np.searchsorted(log.time_ns, aligned.time_ns, side="right") - 1
-        )
-        keep = np.flatnonzero((in_force >= 0) & (in_force < len(log.time_ns)))
+        in_force = actions_in_force(aligned, log)
+        keep = np.flatnonzero(in_force >= 0)
         targets = _converted(log.target[in_force[keep]], action)
         if len(keep) < len(aligned):
             dropped["actions"] = len(aligned) - len(keep)
@@ -77,6 +72,20 @@ def export_rows(aligned: AlignedEpisode, state: Sequence[Column], action: Sequen
         {"": aligned.time_ns[keep], **captured},
         dropped,
     )
+
+
+def actions_in_force(aligned: AlignedEpisode, log: ActionLog) -> np.ndarray:
+    """Which action of `log` is in force at each row, int64 (n,); -1 where none is.
+
+    The last one sent by then, held until the next; -1 before the first. Where rows pair by index (imports),
+    and the actions are those of the first rows, each is in force at its own row alone.
+    """
+    time_ns, sent_ns = aligned.time_ns, log.time_ns
+    both = min(len(time_ns), len(sent_ns))
+    if aligned.episode.info.pairing == "row" and np.array_equal(sent_ns[:both], time_ns[:both]):
+        rows = np.arange(len(time_ns))
+        return np.where(rows < len(sent_ns), rows, -1)
+    return np.searchsorted(sent_ns, time_ns, side="right") - 1
 
 
 def _converted(values: np.ndarray, columns: Sequence[Column]) -> np.ndarray:

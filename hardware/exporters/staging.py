@@ -1,4 +1,4 @@
-"""A folder that appears whole or not at all."""
+"""A folder or a file that appears whole or not at all."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MARKER = "jointprobe-export"
 
 @contextmanager
 def staging(to: Path) -> Iterator[Path]:
-    """Give a folder to make and fill: it becomes `to` when the block ends well, else it is gone.
+    """Give the path of a folder or a file to make: it becomes `to` when the block ends well, else it is gone.
 
     It lies in `to`.partial, which is locked meanwhile; what a killed export left there is taken away.
     """
@@ -32,8 +32,9 @@ def staging(to: Path) -> Iterator[Path]:
             except OSError:
                 raise InputError(to, "is being written by another process", "wait for it") from None
             try:
-                if (partial / "dataset").exists():
+                if (partial / "dataset").is_dir():
                     shutil.rmtree(partial / "dataset")
+                (partial / "dataset").unlink(missing_ok=True)
                 yield partial / "dataset"
                 _settle(partial / "dataset")
                 if to.exists():

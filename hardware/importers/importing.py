@@ -13,7 +13,7 @@ import numpy as np
 from hardware.calibration import Calibration, load_calibration
 from hardware.episode_writer import EpisodeWriter
 from hardware.errors import InputError
-from hardware.importers import aloha, lerobot_formats, parquet_folder
+from hardware.importers import aloha, lerobot_formats, parquet_folder, world_model_hdf5
 from hardware.importers.pictures import Pictures
 from hardware.importers.source import Disagreements, Rows, Source
 from hardware.importers.units import Conversion, Seen, plan_actions, plan_conversions, seen_in
@@ -21,8 +21,11 @@ from hardware.importers.video import Clip, VideoUnreadable
 from hardware.recording import Progress, Recording, RecordingWriter, host_facts, software_versions
 from hardware.schema import Actions, RecordingInfo, View, parse_model
 
-FORMATS: tuple[ModuleType, ...] = (lerobot_formats, parquet_folder, aloha)
-"""Formats that can be imported: modules with `KNOWN` (for people), `detect(folder)`, `read(folder, fps)`."""
+FORMATS: tuple[ModuleType, ...] = (lerobot_formats, parquet_folder, world_model_hdf5, aloha)
+"""Formats that can be imported: modules with `KNOWN` (for people), `detect(path)`, `read(path, fps)`."""
+
+
+MANY_EPISODES = 500  # whose tables take long enough to be told of
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,7 @@ def import_recording(
     calibrations: Mapping[str, str | Path] | None = None,
     lenient: bool = False,
     fps: float | None = None,
+    joints_from: str | None = None,
     progress: Progress | None = None,
 ) -> ImportReport:
     """Make a recording of a set in another format.
@@ -62,7 +66,7 @@ def import_recording(
 
     Parameters
     ----------
-    source : folder of the set; it is only read.
+    source : folder or file of the set; it is only read.
     to : folder of the recording, new or begun by the same import.
     unit : `ticks`, `degrees`, `normalized` or `radians`, of every joint of the set. It is never guessed:
         without it, an InputError shows the ranges and what each unit would mean.
@@ -71,17 +75,19 @@ def import_recording(
         recorded faults.
     fps : declared rows a second of a set that declares none. Where the set has a clock, its stamps are kept
         as they are all the same; where it has none, row i is at i / fps.
-    progress : called as progress(done, total, what) after each episode.
+    joints_from : the column that holds the joints, of a set in LeWM's HDF5 whose names do not tell.
+    progress : called as progress(done, total, what) after each episode; of a large set also before, while its
+        tables are read.
     """
     folder = Path(source)
-    opened = open_source(folder, fps)
+    opened = open_source(folder, fps, joints_from)
     inside = Path(os.path.realpath(to))  # Path.resolve raises on a loop of links
     if inside.is_relative_to(os.path.realpath(folder)):
         raise InputError(
             to, f"lies inside the source {folder}, which is only read", "choose a folder outside of it"
         )
     loaded = {prefix: load_calibration(path) for prefix, path in (calibrations or {}).items()}
-    episodes, seen, left_out = _survey(opened, lenient)
+    episodes, seen, left_out = _survey(opened, lenient, progress)
     conversions = plan_conversions(opened.joint_names, seen, unit, loaded, folder)
     missing = [*opened.missing, *left_out]
     info = _describe(opened, conversions, str(unit), loaded, missing, lenient, episodes)
@@ -94,20 +100,30 @@ def import_recording(
     return _report(Recording.open(to), missing)
 
 
-def open_source(folder: Path, fps: float | None = None) -> Source:
-    """The set in `folder`, by the first format that knows it."""
-    if not folder.is_dir():
+def open_source(path: Path, fps: float | None = None, joints_from: str | None = None) -> Source:
+    """The set in `path`, a folder or a file, by the first format that knows it."""
+    if not path.exists():
         raise InputError(
-            folder, "is not a folder", "give the folder of the set (for LeRobot, the one that holds meta/)"
+            path,
+            "is not a folder, nor a file",
+            "give the folder of the set (for LeRobot, the one that holds meta/)",
         )
     for known in FORMATS:
-        if known.detect(folder):
-            return known.read(folder, fps)
+        if known.detect(path):
+            if known is world_model_hdf5:
+                return known.read(path, fps, joints_from)
+            if joints_from is not None:
+                raise InputError(
+                    "--joints-from", f"is for {world_model_hdf5.KNOWN} alone", "leave it out: the format says"
+                )
+            return known.read(path, fps)
     names = "; ".join(known.KNOWN for known in FORMATS)
-    raise InputError(folder, "is in no format that can be imported", f"known: {names}")
+    raise InputError(path, "is in no format that can be imported", f"known: {names}")
 
 
-def _survey(source: Source, lenient: bool) -> tuple[list[int], list[Seen], list[str]]:
+def _survey(
+    source: Source, lenient: bool, progress: Progress | None
+) -> tuple[list[int], list[Seen], list[str]]:
     """Read every table once: (episodes that can be read, what their joints hold, words for the others).
 
     An episode that cannot be read is an error unless lenient.
@@ -116,7 +132,9 @@ def _survey(source: Source, lenient: bool) -> tuple[list[int], list[Seen], list[
     left_out: list[str] = []
 
     def states() -> Iterator[np.ndarray]:
-        for episode in source.episodes:
+        for done, episode in enumerate(source.episodes, start=1):
+            if progress is not None and len(source.episodes) >= MANY_EPISODES:
+                progress(done, len(source.episodes), "reading tables")
             try:
                 state = source.rows(episode, Disagreements(str(source.folder), lenient=True)).state
                 if lenient and not np.isfinite(state[0]).all():
@@ -287,16 +305,19 @@ def _finite_rows(rows: Rows, source: Source, disagreements: Disagreements) -> in
     if rows.action is not None:
         bad = np.argwhere(~np.isfinite(rows.action))
         if len(bad):
-            message = _not_finite("action", source.action_names, rows.action, bad)
+            message = _not_finite("action", source.action_names, rows.action, bad, rows.acted)
             disagreements.note("not_finite", "actions", message, "leave the episode out")
     return keep
 
 
-def _not_finite(what: str, names: list[str], values: np.ndarray, bad: np.ndarray) -> str:
+def _not_finite(
+    what: str, names: list[str], values: np.ndarray, bad: np.ndarray, numbers: np.ndarray | None = None
+) -> str:
+    """Words for the first of `bad`, (row, column) of `values`, whose rows are `numbers` of the episode."""
     row, column = bad[0]
-    return (
-        f"row {row}, {what} {names[column]}: {values[row, column]} is not a number ({len(bad)} such values)"
-    )
+    number = row if numbers is None else numbers[row]
+    value = values[row, column]
+    return f"row {number}, {what} {names[column]}: {value} is not a number ({len(bad)} such values)"
 
 
 def _row_times(rows: Rows, fps: float) -> np.ndarray:
@@ -318,8 +339,10 @@ def _write_joints(
     sealed.joints(time_ns, position, raw=state, source_timestamp=stamps)
     if rows.action is not None:
         _, _, convert = plan_actions(source.action_names, conversions)
-        action = rows.action[:keep]
-        sealed.actions(time_ns[: len(action)], convert(action), raw=action)
+        acted = np.arange(len(rows.action)) if rows.acted is None else rows.acted
+        acted = acted[acted < keep]
+        action = rows.action[: len(acted)]
+        sealed.actions(time_ns[acted], convert(action), raw=action)
     # The source's clock begins somewhere in each episode and says nothing of the time of day.
     sealed.clocks(start=(int(time_ns.min()), 0), end=(int(time_ns.max()), 0))
 

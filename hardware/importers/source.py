@@ -1,8 +1,9 @@
 """What an importer reads from: the shape that every foreign format is brought into before it becomes a
 recording.
 
-A format is a module with `detect(folder) -> bool` and `read(folder, fps) -> Source`, where `fps` is a rate
-that was declared by the caller, or None; `hardware.importers.importing` lists them.
+A format is a module with `detect(path) -> bool` and `read(path, fps) -> Source`, where `path` is a folder, or
+the file of formats that are one file, and `fps` a rate that was declared by the caller, or None;
+`hardware.importers.importing` lists them.
 """
 
 from __future__ import annotations
@@ -39,14 +40,16 @@ class Rows:
     ----------
     state : float64 (n, J), joint values in the source's unit.
     timestamp : float64 (n,), seconds; None where the source has no clock: row i is at i / fps then.
-    action : float64 (m, A) or None; m is n, or less where the last rows have none.
+    action : float64 (m, A) or None; m is n, or less where rows have none.
     length : number of rows that the source's metadata claims; None where it claims none.
+    acted : int64 (m,), rising: the rows whose action each is; None where they are the first m.
     """
 
     state: np.ndarray
     timestamp: np.ndarray | None
     action: np.ndarray | None
     length: int | None
+    acted: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.state)

@@ -335,7 +335,7 @@ def test_info_without_a_key(tmp_path: Path, key: str) -> None:
             lambda info: info.update(codebase_version="v1.6"),
             "codebase_version is 'v1.6' - read are v2.1, v3.0",
         ),
-        (lambda info: info.update(fps=0), "fps: Input should be greater than 0"),
+        (lambda info: info.update(fps=0), "fps: Input should be greater than or equal to 0.001"),
         (lambda info: info["features"].pop("observation.state"), "no joints are logged"),
         (lambda info: info["features"]["observation.state"].update(names=["a"] * 6), "a name of its own"),
         (lambda info: info["features"]["observation.state"].update(names=["a", "b"]), "a name of its own"),
