@@ -88,8 +88,8 @@ def power_words(effects: Mapping[str, Any]) -> str:
         for key in ("smallest_effect_on_mean_r2", "smallest_difference_of_mean_r2")
     )
     return (
-        f"with {n} evaluation episodes, {effects['power']:.0%} of such studies tell a mean R2 from a mark that lies "
-        f"this far from it: {marks}; and two encoders whose mean R2 lie this far apart: {pairs}"
+        f"with {n} evaluation episodes, {effects['power']:.0%} of such studies tell a mean R2 from a mark "
+        f"that lies this far from it: {marks}; and two encoders whose mean R2 lie this far apart: {pairs}"
     )
 
 

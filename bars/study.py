@@ -129,8 +129,10 @@ class EncoderEntry(Entry):
 
     Parameters
     ----------
-    load : `cnn:FOLDER`, `pixels:FOLDER`, `FOLDER`, `untrained:cnn`, `transformers:ID`,
-        `import:MODULE:FACTORY`; folders relative to the study's folder.
+    load : `cnn:FOLDER`, `pixels:FOLDER`, `lewm:FOLDER`, `FOLDER`, `untrained:cnn`, `untrained:lewm`,
+        `transformers:ID`, `torchvision:NAME`, `onnx:FILE`, `import:MODULE:FACTORY`; folders relative to the
+        study's folder.
+    precision : of a given frozen network's products; bf16 is twice as fast where the machine has it.
     train : a recipe; its keys are the encoders room's.
     on : the data entry on whose train episodes a recipe is trained (or an untrained one's input and
         batch-norm statistics are measured).
@@ -146,6 +148,7 @@ class EncoderEntry(Entry):
     on: Name | None = None
     twin_of: Name | None = None
     views: list[NonEmpty] | None = Field(default=None, min_length=1)
+    precision: Literal["fp32", "bf16"] = "fp32"
     role: Literal["model", "control", "baseline"] = "model"
     about: Text = ""
     optional: bool = False
@@ -159,6 +162,8 @@ class EncoderEntry(Entry):
         untrained = (self.load or "").startswith("untrained:")
         if self.load is not None and self.on is not None and not untrained:
             raise ValueError("is loaded, so it cannot have on, which is for trained encoders")
+        if self.precision != "fp32" and (self.load is None or untrained):
+            raise ValueError("has precision, which is for given networks; a recipe says it under train")
         if self.twin_of is not None and not untrained:
             raise ValueError("has twin_of, which is for load: untrained:KIND only")
         return self
@@ -353,7 +358,7 @@ class Study(Entry):
         if entry.load is None or entry.load.startswith("untrained:"):
             return self._folder / "encoders" / encoder
         kind, _, rest = entry.load.rpartition(":")
-        if kind.startswith("import"):
+        if kind.startswith(("import", "torchvision", "onnx")):
             return None
         folder = self._folder / rest
         return None if kind == "transformers" and not folder.is_dir() else folder

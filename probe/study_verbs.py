@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,7 +20,14 @@ from probe.verbs import Json, Quiet, RecordingFolder, StudyFolder, app, episodes
 def train(
     recording: RecordingFolder,
     to: Annotated[Path, typer.Option("--to", help="Folder of the trained encoder.")],
-    kind: Annotated[str, typer.Option("--kind", help="cnn (SIGReg and alignment), or pixels (PCA).")] = "cnn",
+    kind: Annotated[
+        str,
+        typer.Option(
+            "--kind",
+            help="cnn (SIGReg and alignment), lewm (a world model, as published), lewm-small (for laptops, "
+            "Jetson), or pixels (PCA).",
+        ),
+    ] = "cnn",
     episodes: Annotated[
         str | None, typer.Option("--episodes", help="Episodes to train on, e.g. 0-23. Default: all.")
     ] = None,
@@ -29,25 +40,52 @@ def train(
             "--set", metavar="KEY=VALUE", help="A field of the recipe, e.g. --set steps=400 --set lam=0.05."
         ),
     ] = None,
+    tensorboard: Annotated[
+        Path | None,
+        typer.Option(
+            "--tensorboard",
+            metavar="DIR",
+            help="Write the log for TensorBoard as well, which must be installed.",
+        ),
+    ] = None,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Train an encoder on a recording: seeded, resumable, weights as safetensors and a JSON about them."""
+    """Train an encoder on a recording: seeded, resumable, weights as safetensors and a JSON about them.
+
+    The folder also gets training.jsonl and training.png: loss terms, spread of the latents, learning rate.
+    Stopped half way, the same command goes on from the last checkpoint.
+    """
     terminal = Terminal(json, quiet)
     from encoders import parse_recipe
     from encoders import train as train_encoder
+    from encoders.training_state import logged_warnings
     from hardware.recording import Recording
+    from reports.training_figure import draw_training
 
     opened = Recording.open(recording)
     fields = {**_options(option or []), "kind": kind}
     fields["views"] = names_of(views) if views else opened.info.view_names
     chosen = episodes_of(episodes) if episodes else opened.episode_indices
-    with terminal.progress() as progress:
-        encoder = train_encoder(opened, chosen, parse_recipe(fields), to, progress=progress)
+    with _telling(terminal) as progress:
+        encoder = train_encoder(
+            opened, chosen, parse_recipe(fields), to, progress=progress, tensorboard=tensorboard
+        )
     terminal.say(
         f": {kind}, {encoder.width} dimensions, fingerprint {encoder.fingerprint[:16]}", head=str(to)
     )
-    terminal.result({"encoder": str(to), "fingerprint": encoder.fingerprint, "describe": encoder.describe()})
+    figure = draw_training(to)
+    if figure is not None:
+        terminal.say(f"the training: {figure}")
+    terminal.result(
+        {
+            "encoder": str(to),
+            "fingerprint": encoder.fingerprint,
+            "warnings": logged_warnings(to),
+            "figure": None if figure is None else str(figure),
+            "describe": encoder.describe(),
+        }
+    )
 
 
 @app.command()
@@ -62,22 +100,33 @@ def freeze(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Freeze a study's claims, bars, data and encoders, before any latent of an evaluation episode exists."""
+    """Freeze a study's claims, bars, data and encoders, before any latent of an evaluation episode exists.
+
+    Prints what is bound, and what can come of every bar.
+    """
     terminal = Terminal(json, quiet)
-    from bars import power_words
+    from bars import Study
+    from probe.freeze_screen import bound_table, read_bound
     from probe.run import freeze_study
 
     with terminal.progress() as progress:
         event = freeze_study(study, supersede=supersede, progress=progress)
     terminal.say(f" {study} at {event.time}", head="frozen", style="bold green")
-    terminal.say(f"  study.yaml  {event.body['study_sha256']}\n  event       {event.hash}")
-    for name, data in event.body["data"].items():
-        if data["untestable"]:
-            worst = ", ".join(f"{joint} (std {std:.4f})" for joint, std in data["untestable"].items())
-            terminal.say(f"  not testable in {name}: {worst}")
-    for name, effects in event.body.get("power", {}).items():
-        terminal.say(f"  {name}: {power_words(effects)}")
-    terminal.result({"event": event.event, "time": event.time, "hash": event.hash, "body": event.body})
+    loaded = Study.load(study)
+    bound = read_bound(loaded, event)
+    if terminal.talks:
+        terminal.out.print(bound_table(loaded, bound))
+    terminal.say(f"study.yaml  {event.body['study_sha256']}\nevent       {event.hash}")
+    terminal.say(f"next: jointprobe probe {shlex.quote(str(study))}")
+    terminal.result(
+        {
+            "event": event.event,
+            "time": event.time,
+            "hash": event.hash,
+            "body": event.body,
+            "bound": bound.to_json(),
+        }
+    )
 
 
 @app.command()
@@ -97,7 +146,7 @@ def probe(
     terminal = Terminal(json, quiet)
     from probe.run import probe_study
 
-    with terminal.progress() as progress:
+    with _telling(terminal) as progress:
         results = probe_study(study, exploratory=exploratory, progress=progress)
     _show_verdict(terminal, study)
     terminal.result(results.model_dump(by_alias=True))
@@ -110,8 +159,7 @@ def report(study: StudyFolder, json: Json = False, quiet: Quiet = False) -> None
     from probe.run import report_study
 
     written = report_study(study)
-    _show_card(terminal, study)
-    terminal.say("\n".join(f"wrote {path}" for path in written))
+    _show_card(terminal, study, written)
     terminal.result({"files": [str(path) for path in written]})
 
 
@@ -158,30 +206,52 @@ def demo(
     terminal = Terminal(json, quiet)
     from probe.demo import run_demo
 
-    with terminal.progress() as progress:
+    with _telling(terminal) as progress:
         study, results = run_demo(to, mjcf=mjcf, progress=progress)
-    _show_card(terminal, study)
-    terminal.say(f"the card: {study / 'card.html'}   the numbers: {study / 'results.json'}")
+    _show_card(terminal, study, [study / "card.html", study / "results.json"])
     terminal.result(results.model_dump(by_alias=True))
+
+
+@contextmanager
+def _telling(terminal: Terminal) -> Iterator[Any]:
+    """The terminal's progress, beside which the collapse of a training is told as a line of its own."""
+    from encoders.collapse import CollapseWarning
+
+    with terminal.progress() as progress, warnings.catch_warnings():
+        shown = warnings.showwarning
+
+        def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+            if issubclass(category, CollapseWarning):
+                terminal.note(f"jointprobe: {message}", style="yellow")
+            else:
+                shown(message, category, *where, **more)
+
+        warnings.showwarning = show
+        yield progress
 
 
 def _show_verdict(terminal: Terminal, study: Path) -> None:
     if not terminal.talks:
         return
-    from reports import load_card
+    from reports import load_card, print_verdict
 
     card = load_card(study)
-    terminal.say("".join(f", {part}" for part in card.beside), head=card.banner or card.verdict)
+    wide = max(len(bar.standing) for bar in card.bars) if card.bars else 0
     for bar in card.bars:
-        terminal.say(f"  {bar.id}  {bar.state:10}  {bar.text}   {bar.ours} {bar.interval}".rstrip())
-    terminal.say(f"the card: {study / 'card.html'}   here: jointprobe report {study}")
+        terminal.say(f"  {bar.id}  {bar.standing:{wide}}  {bar.text}   {bar.ours} {bar.interval}".rstrip())
+    print_verdict(card, terminal.out)
+    terminal.say(f"the card: {study / 'card.html'}   here: jointprobe report {shlex.quote(str(study))}")
 
 
-def _show_card(terminal: Terminal, study: Path) -> None:
+def _show_card(terminal: Terminal, study: Path, written: Sequence[Path]) -> None:
+    """The card, the files it was written to, and the verdict once more, which has scrolled away by then."""
     if terminal.talks:
-        from reports import load_card, print_card
+        from reports import load_card, print_card, print_verdict
 
-        print_card(load_card(study), terminal.out)
+        card = load_card(study)
+        print_card(card, terminal.out, str(study))
+        terminal.say("\n".join(f"wrote {path}" for path in written))
+        print_verdict(card, terminal.out)
 
 
 def _options(options: list[str]) -> dict[str, Any]:

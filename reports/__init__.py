@@ -10,6 +10,9 @@ from reports.card import build_card, load_card, write_report
 from reports.markdown import render_markdown
 from reports.model import Card
 from reports.page import render_html
-from reports.terminal import print_card
+from reports.terminal import print_card, print_verdict
 
-__all__ = ["Card", "build_card", "load_card", "print_card", "render_html", "render_markdown", "write_report"]
+__all__ = [
+    "Card", "build_card", "load_card", "print_card", "print_verdict", "render_html", "render_markdown",
+    "write_report",
+]  # fmt: skip

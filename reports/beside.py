@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from bars.study import Study
 from reports.model import BesideRow, BesideTable, EncoderLine, Number, PlainTable
-from reports.numbers import flat, interval, plain
+from reports.numbers import count, flat, interval, listed, plain
 
 
 def beside_tables(
@@ -19,7 +19,8 @@ def beside_tables(
     for data in study.data:
         sources = {line.name: study.source(line.name, data) for line in ordered}
         rows = []
-        for suffix, label, about in _wanted(study, sources, numbers):
+        wanted = list(_wanted(study, sources, numbers))
+        for suffix, label, about in wanted:
             cells = {
                 name: numbers.get(f"{source}.{suffix}", Number(f"{source}.{suffix}"))
                 for name, source in sources.items()
@@ -29,7 +30,8 @@ def beside_tables(
         columns = tuple(name for name in sources if any(row.cells[name].value is not None for row in rows))
         models = tuple(line.name for line in ordered if line.is_model and line.name in columns)
         if rows:
-            found.append(BesideTable(data, columns, models, tuple(rows)))
+            notes = tuple(_not_ranked(wanted, sources, numbers))
+            found.append(BesideTable(data, columns, models, tuple(rows), notes))
     return tuple(found)
 
 
@@ -51,7 +53,7 @@ def _wanted(
     yield "g1b.oracle", "top-1, true joints", "the same ranking done on the true joints"
     yield f"g1b.{other}.top1", f"top-1, {other}", f"candidates from {kind[other]}"
     for horizon in sorted(set(ranking.beside) - {ranking.horizon}):
-        yield f"g1b.h{horizon}.top1", f"top-1, {horizon} ahead", f"{horizon} rows ahead"
+        yield f"g1b.h{horizon}.top1", f"top-1, {horizon} ahead", f"{count(horizon, 'row')} ahead"
     yield "g1b.own.top1", "top-1, own predictor", "predicted by the encoder itself, from its latent history"
     yield "g1b.own_anchor.top1", "the same, from one latent", "rolled out from the anchor's latent alone"
     yield "g1b.own_ridge.top1", "ridge on the same anchors", "the common predictor, at the same horizon"
@@ -75,12 +77,39 @@ def _wanted(
     yield (
         "map.rcond",
         "reciprocal condition",
-        "smallest over largest singular value of joints to latents; 1: rotation",
+        "smallest over largest singular value of joints to latents; 1: rotation, 0: one is lost in noise",
     )
     yield "map.orthogonality_error", "orthogonality error", "0 for a rotation"
     yield "mcc.rotated", "MCC, rotated", "mean correlation with the joints after the best rotation"
     yield "width.rankme", "RankMe", "dimensions in use"
     yield "width.participation", "participation ratio", "dimensions in use, by variance"
+
+
+def _not_ranked(
+    wanted: Sequence[tuple[str, str, str]], sources: Mapping[str, str], numbers: Mapping[str, Number]
+) -> Iterator[str]:
+    """Why action chunks were not ranked, once for all rows and encoders of a data entry that lack it."""
+    for own in (False, True):  # by the common ridge, and by an encoder's own predictor
+        missing = [
+            (label, name, number)
+            for suffix, label, _ in wanted
+            for name, source in sources.items()
+            if suffix.startswith("g1b.") and suffix.startswith("g1b.own") == own
+            if (number := numbers.get(f"{source}.{suffix}")) is not None and number.missing
+        ]
+        if missing:
+            labels = list(dict.fromkeys(label for label, _, _ in missing))
+            names = list(dict.fromkeys(name for _, name, _ in missing))
+            of = "" if len(names) == len(sources) else f" of {listed(names)}"
+            yield f"Not measured{of}: {'; '.join(labels)}. {_reason(missing[0][2].note)}"
+
+
+def _reason(note: str) -> str:
+    """The part of a ranking's note that says why it has no number, as a sentence."""
+    parts = [part for part in note.split("; ") if part]
+    dropped = [part for part in parts if "dropped:" in part]
+    text = (dropped or parts[-1:] or ["no reason was given"])[0].rstrip(".")
+    return f"Because: {text}."
 
 
 def _parts(sources: Mapping[str, str], numbers: Mapping[str, Number], metric: str) -> list[str]:

@@ -15,6 +15,7 @@ from bars.results import DataResult, Results, results_file
 from bars.study import Study
 from bars.verdict import StudyVerdict, judge_study
 from reports.beside import beside_tables, plain_tables
+from reports.caveats import caveats
 from reports.figures import draw_figures
 from reports.findings import findings
 from reports.history import History
@@ -30,7 +31,7 @@ from reports.lines import (
 from reports.links import link, paper_link, series_place
 from reports.markdown import render_markdown
 from reports.meaning import change, gap
-from reports.model import TOO_FEW, Card
+from reports.model import TOO_FEW, Card, Number
 from reports.page import render_html
 from reports.tables import joint_tables, number_of, shown_paths, transfer_table
 
@@ -157,7 +158,7 @@ def build_card(
         beside_tables=beside,
         plain_tables=plain_tables(results.tables),
         # Differences of everything from everything stay in results.json; bars and the 2 x 2 show theirs.
-        others=tuple(n for path, n in numbers.items() if path not in shown and " - " not in path),
+        others=tuple(n for path, n in numbers.items() if path not in shown and _stands_alone(path, n)),
         numbers=numbers,
         what_would_change_it=study.what_would_change_it,
         compute=study.compute,
@@ -173,7 +174,9 @@ def build_card(
         level=study.probe.level,
         min_std=study.probe.min_std,
     )
-    return dataclasses.replace(card, findings=findings(card), gap=gap(card), change=change(card))
+    return dataclasses.replace(
+        card, caveats=caveats(card), findings=findings(card), gap=gap(card), change=change(card)
+    )
 
 
 def _refuse_foreign(folder: Path, study: Study, results: Results, ledger: Ledger) -> None:
@@ -197,6 +200,13 @@ def _refuse_foreign(folder: Path, study: Study, results: Results, ledger: Ledger
     if registered is not None and probed.seq < registered.seq and not results.exploratory:
         problem = f"was measured before the registration in force, of {registered.time}"
         raise StudyError(where, problem, _AGAIN)
+
+
+def _stands_alone(path: str, number: Number) -> bool:
+    """Whether a measurement belongs in the list of others: no difference, and no ranking that was not done,
+    which the table of rankings says once.
+    """
+    return " - " not in path and not (number.missing and ".g1b." in path)
 
 
 def _too_few(study: Study, verdict: StudyVerdict) -> str:

@@ -8,6 +8,7 @@ from bars.episodes import format_episodes
 from reports.model import EXCHANGED, BarLine, Card, DataLine, EncoderLine, JointTable, Link
 from reports.numbers import count, listed, plain
 
+VERIFY = "jointprobe verify FOLDER"  # a card travels: only its reader knows where its folder lies
 SYMBOLS = {"good": "✓", "bad": "✗", "open": "○", "warn": "!"}
 
 
@@ -26,8 +27,10 @@ def card_fields(card: Card) -> tuple[Field, ...]:
     bar_lines = [f"{bar.id}: {bar.text} ({_outcome(bar)})" for bar in bars]
     fields = [
         Field("Paper's goal", _texts(card.goal or "not stated in study.yaml")),
-        Field("Hypotheses", _texts(*(f"{c.id} {c.state}: {c.hypothesis or c.text}" for c in card.claims))),
-        Field("Verdict", _texts(", ".join((card.verdict, *card.beside)))),
+        Field(
+            "Hypotheses", _texts(*(f"{c.id}: {c.standing}. {c.hypothesis or c.text}" for c in card.claims))
+        ),
+        Field("Verdict", _texts(", ".join((card.standing, *card.beside)), *card.caveats)),
         Field("Claim tested", _texts(card.claim_tested)),
         Field("Bar", _texts(*bar_lines or ["none"])),
         Field("n", _texts(*map(size, card.data))),
@@ -38,7 +41,7 @@ def card_fields(card: Card) -> tuple[Field, ...]:
         Field("Paper", (Link(_paper(card)), *((card.paper_link,) if card.paper_link.text else ()))),
         Field("Code", (card.code_link if card.code_link.text else Link("none given"),)),
         Field("Compute and cost", _texts(card.compute or "not stated in study.yaml")),
-        Field("Reproduce", _texts(card.reproduce_id, f"jointprobe verify {card.name}")),
+        Field("Reproduce", _texts(card.reproduce_id, f"{VERIFY}, the folder that this card lies in")),
         Field("First published", _texts(card.first_published or "not published yet")),
         Field("Updated", _texts(card.updated or "never")),
     ]
@@ -131,7 +134,8 @@ def theirs_ours(bar: BarLine) -> str:
 
 
 def _outcome(bar: BarLine) -> str:
-    return ", ".join(part for part in (bar.state, bar.firm) if part)
+    said = bar.standing.replace(" (", ", ").rstrip(")")
+    return f"{said}, firm" if bar.firm == "firm" else said
 
 
 def _paper(card: Card) -> str:

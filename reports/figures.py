@@ -85,7 +85,7 @@ def draw_figures(card: Card) -> tuple[Picture, ...]:
             continue
         caption = (
             f"R2 per joint on {table.data}, with {card.level:.0%} intervals over evaluation episodes. "
-            "Grey marks are controls."
+            "Grey marks are controls; an arrow says that an interval goes on beyond the axis."
         )
         alt = f"Dot plot of R2 per joint on {table.data} for {listed(table.columns)}. {below}"
         pictures.append(Picture(_line(table.figure, caption, alt), draw_joints(card, table)))

@@ -16,6 +16,7 @@ from reports.numbers import count, listed, plain
 
 CLOSE_TO_CEILING = 0.02
 FAR_BELOW_ZERO = -1.0
+NEARLY_SOLVED = 0.9  # share of executed chunks ranked first
 
 
 def findings(card: Card) -> tuple[str, ...]:
@@ -28,6 +29,7 @@ def findings(card: Card) -> tuple[str, ...]:
                 lines.append(f"{model} on {table.data}: {' '.join([*about, *_ceilings(table, model)])}")
             lines += _outliers(table, model)
         lines += _models(card, table)
+        lines += _ranking(card, table)
     lines += _untestable(card)
     lines += [
         f"Integrity check {check.name} says {check.state}: {sentence(check.message)}"
@@ -63,11 +65,11 @@ def _mean(card: Card, table: JointTable, model: str) -> Iterator[str]:
         parts.append(f"{said} {control} ({order.words})")
         matched = [row.label for row in table.joints if _at_least(row, control, model)]
         if matched and order.state != "below":
-            as_well.append(f"{control} does at least as well on {listed(matched)}")
+            as_well.append(f"{control} on {listed(matched)}")
     parts += _chance(card, table, model, own)
     yield f"{', '.join(parts)}."
     if as_well:
-        yield f"But {listed(as_well)}."
+        yield f"By point estimates it is matched or beaten by {listed(as_well)}."
 
 
 def _chance(card: Card, table: JointTable, model: str, own: Number) -> Iterator[str]:
@@ -83,7 +85,12 @@ def _chance(card: Card, table: JointTable, model: str, own: Number) -> Iterator[
         edge = null.high if null.high is not None else null.value
         above = (own.low if own.low is not None else own.value) > edge
     words = f"p = {p:.2g}" if p is not None else f"exchanged targets give {shown(null)}"
-    yield f"{'above' if above else 'not above'} chance ({words})"
+    if not above:
+        yield f"not shown to be above chance ({words})"
+    elif own.value > 0:
+        yield f"above chance ({words})"
+    else:  # exchanged targets are read even worse: no sign that anything is recovered
+        yield f"less bad than with exchanged targets ({words}), but no better than guessing the joint's mean"
 
 
 def _joints(table: JointTable, model: str) -> Iterator[str]:
@@ -95,11 +102,16 @@ def _joints(table: JointTable, model: str) -> Iterator[str]:
     if len(values) == 1:
         yield f"Only {best.label} can be scored: R2 {shown(high)}."
     elif top <= 0:
-        yield f"No joint is recovered: {best.label}, the best, has R2 {shown(high)}, no better than a guess."
+        yield (
+            f"No joint has an R2 above 0: {best.label}, the best, has {shown(high)}, which is no better than "
+            "guessing its mean."
+        )
     else:
         text = f"It recovers {best.label} best ({shown(high)}) and {worst.label} worst ({shown(low)})"
         if low.bounds is not None and high.bounds is not None and low.bounds[1] >= high.bounds[0]:
             text += "; the two intervals overlap, so that this order is not settled"
+        if all(cell.bounds is not None and cell.bounds[0] <= 0 for _, cell, _ in values):
+            text += "; every joint's interval reaches down to 0, so that none is shown to be recovered"
         yield f"{text}."
 
 
@@ -127,9 +139,12 @@ def _anisotropy(card: Card, table: JointTable, model: str) -> Iterator[str]:
     if null is None or null.value is None:
         return
     beyond = own.value > (null.high if null.high is not None else null.value)
+    chance = shown(null)
+    if null.high is not None and null.low is None:  # a null has an upper end only
+        chance = f"{null.text} on average, {plain(null.high)} in one case of twenty"
     text = (
         f"Its anisotropy is {shown(own)}, {'beyond' if beyond else 'within'} what joints of one common R2 "
-        f"would give by chance ({shown(null)})"
+        f"would give by chance ({chance})"
     )
     if contrast is not None and contrast.value is not None:
         text += f"; with best and worst joint chosen on training episodes it is {shown(contrast)}"
@@ -143,7 +158,10 @@ def _ceilings(table: JointTable, model: str) -> Iterator[str]:
         if row.ceiling is not None and value >= row.ceiling - CLOSE_TO_CEILING:
             full.append(row.label)
     if full:
-        yield f"It reaches the backlash ceiling of {listed(full)}: the arm is the limit, not the latent."
+        yield (
+            f"It comes within {CLOSE_TO_CEILING} of the backlash ceiling of {listed(full)}, where the arm is "
+            "the limit more than the latent."
+        )
 
 
 def _models(card: Card, table: JointTable) -> Iterator[str]:
@@ -156,6 +174,37 @@ def _models(card: Card, table: JointTable) -> Iterator[str]:
         said = "reads more than" if order.state == "above" else "is not separated from"
         names = [name + _training(card, name) for name in (first, second)]
         yield f"Evaluated on {table.data}, {names[0]} {said} {names[1]}: mean R2 {order.words}."
+
+
+def _ranking(card: Card, table: JointTable) -> Iterator[str]:
+    """Where continuity of the action alone ranks chunks as well as any latent: G1b then says little."""
+    alone = [
+        number
+        for name in table.columns
+        if (number := card.numbers.get(path_on(card, name, table.data, "g1b.action_only"))) is not None
+    ]
+    ranked = [
+        number
+        for name in table.columns
+        if (number := card.numbers.get(path_on(card, name, table.data, "g1b.top1"))) is not None
+        and number.value is not None
+    ]
+    if not ranked or not alone or alone[0].value is None:
+        return
+    least, most = (pick(ranked, key=lambda number: number.value or 0.0) for pick in (min, max))
+    if alone[0].value < (most.value or 0.0):
+        return
+    clear = all(n.bounds is not None and alone[0].bounds is not None for n in ranked) and all(
+        n.bounds[1] < alone[0].bounds[0]  # type: ignore[index]
+        for n in ranked
+    )
+    solved = "is nearly solved" if alone[0].value >= NEARLY_SOLVED else "is done as well"
+    yield (
+        f"The ranking of action chunks on {table.data} {solved} without latents: by continuity of the action "
+        f"alone the executed chunk comes first in {shown(alone[0])}, "
+        f"{'more often' if clear else 'by point estimates more often'} than by the latents of any encoder "
+        f"({least.text} to {most.text}). G1b says little about latents here."
+    )
 
 
 def _training(card: Card, model: str) -> str:

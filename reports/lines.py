@@ -14,7 +14,7 @@ from bars.study import BarEntry, Claim, Study, base_encoder
 from bars.verdict import ClaimVerdict, StudyVerdict
 from reports.history import History, when
 from reports.model import BarLine, CheckLine, ClaimLine, DataLine, EncoderLine, Number
-from reports.numbers import against, count, duration, flat, interval, listed, plain
+from reports.numbers import NOT_TESTABLE, against, count, duration, flat, interval, listed, plain
 
 
 def bar_line(entry: BarEntry, result: BarResult, numbers: Mapping[str, Number]) -> BarLine:
@@ -182,7 +182,7 @@ def check_lines(results: Results, verdict: StudyVerdict, history: History) -> tu
         )
         for check in results.checks
     ]
-    lines = [line for line in lines if line.state != "pass"] + _passed(lines)
+    lines = _unpassed(lines) + _passed(lines)
     judged = history.judged()
     if judged is not None and judged.body["verdict"] != verdict.verdict:
         said = (
@@ -193,22 +193,23 @@ def check_lines(results: Results, verdict: StudyVerdict, history: History) -> tu
     return tuple(lines)
 
 
+def _unpassed(lines: Sequence[CheckLine]) -> list[CheckLine]:
+    """The checks that did not pass, each with what it saw: failures, warnings, what could not be tested."""
+    order = {"fail": 0, "warn": 1, NOT_TESTABLE: 3}
+    found = [line for line in lines if line.state != "pass"]
+    return sorted(found, key=lambda line: order.get(line.state, 2))
+
+
 def _passed(lines: Sequence[CheckLine]) -> list[CheckLine]:
-    """The checks that passed, a line for each thing checked; what could not be tested stands apart."""
+    """The checks that passed, a line for each thing checked."""
     passed: dict[str, list[str]] = {}
-    untestable: dict[str, list[str]] = {}
     for line in lines:
         about, _, name = line.name.rpartition(": ")
         if line.state == "pass":
-            kind = untestable if line.message.startswith(("not testable", "cannot tell")) else passed
-            kind.setdefault(about, []).append(name)
-    found = [
+            passed.setdefault(about, []).append(name)
+    return [
         CheckLine(about or "checks", "pass", f"{count(len(names), 'check')} passed: {', '.join(names)}")
         for about, names in passed.items()
-    ]
-    return found + [
-        CheckLine(about or "checks", "not testable", f"could not be tested here: {', '.join(names)}")
-        for about, names in untestable.items()
     ]
 
 

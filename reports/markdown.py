@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterable, Sequence
 
 from reports.fields import (
+    SYMBOLS,
+    VERIFY,
     card_fields,
     describe_data,
     describe_encoder,
@@ -67,17 +69,6 @@ def render_markdown(card: Card) -> str:
             inline(plain.about),
             _table(tuple(map(inline, plain.head)), [tuple(map(inline, row)) for row in plain.rows]),
         ]
-    if card.others:
-        rows = [
-            (
-                inline(number.path),
-                _number(number),
-                behind(number.n_rows, number.n_episodes),
-                inline(number.note),
-            )
-            for number in card.others
-        ]
-        parts += ["### Every other measurement", _table(("path", "value", "n", "note"), rows)]
     parts += [
         _figure(card, "spread"),
         "## What the gap means",
@@ -92,9 +83,13 @@ def render_markdown(card: Card) -> str:
         _checks(card),
         "## Ledger",
         _ledger(card),
+    ]
+    if card.others:
+        parts += ["## Every other measurement", _others(card)]
+    parts += [
         "---",
         f"Card {card.reproduce_id} of study {inline(card.name)}. "
-        f"Check it on any machine: {code(f'jointprobe verify {card.name}')}",
+        f"Check it on any machine: {code(VERIFY)}, where FOLDER is the folder that this card lies in.",
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -131,11 +126,17 @@ def _banner(card: Card) -> str:
 
 
 def _verdict(card: Card) -> str:
-    return " · ".join([f"**Verdict: {card.verdict}**", *(f"**{inline(part)}**" for part in card.beside)])
+    line = " · ".join(
+        [
+            f"**Verdict: {SYMBOLS[card.tone]} {card.standing}**",
+            *(f"**{inline(part)}**" for part in card.beside),
+        ]
+    )
+    return "\\\n".join([line, *(f"**{inline(caveat)}**" for caveat in card.caveats)])  # each on its own line
 
 
 def _claim(claim: ClaimLine) -> str:
-    state = ", ".join(part for part in (claim.state, claim.firm) if part)
+    state = f"{SYMBOLS[claim.tone]} {claim.standing}" + (", firm" if claim.firm == "firm" else "")
     text = f"**{inline(claim.id)}**{' (primary)' if claim.primary else ''}: **{state}**. {inline(claim.text)}"
     if claim.hypothesis:
         text += f"\n  - Hypothesis: {inline(claim.hypothesis)}"
@@ -145,7 +146,7 @@ def _claim(claim: ClaimLine) -> str:
 
 
 def _bars(card: Card) -> str:
-    head = ("bar", "claim", "asks for", "mark", "theirs", "ours", "interval", "state", "firmness", "why")
+    head = ("bar", "claim", "asks for", "mark", "theirs", "ours", "interval", "state", "why")
     rows = [
         (
             inline(bar.id),
@@ -155,8 +156,7 @@ def _bars(card: Card) -> str:
             inline(bar.theirs),
             inline(bar.ours or "not measured"),
             bar.interval,
-            bar.state,
-            bar.firm,
+            f"{SYMBOLS[bar.tone]} {bar.standing}" + (", firm" if bar.firm == "firm" else ""),
             inline(bar.reason),
         )
         for bar in card.bars
@@ -192,7 +192,7 @@ def _joints(table: JointTable) -> str:
     for row in table.rows:
         label = inline(row.label) if row.joint else f"**{inline(row.label)}**"
         cells = [_number(row.cells[name]) for name in table.columns] + [
-            _number(row.nulls[name]) if name in row.nulls else "-" for name in table.null_models
+            _number(row.nulls[name]) if name in row.nulls else "" for name in table.null_models
         ]
         rows.append(
             (
@@ -210,7 +210,16 @@ def _beside(table: BesideTable) -> str:
         (inline(row.label), *(_number(row.cells[name]) for name in table.columns), inline(row.about))
         for row in table.rows
     ]
-    return _table(("", *map(inline, table.columns), "what it is"), rows)
+    notes = [start(inline(note)) for note in table.notes]
+    return "\n\n".join([_table(("", *map(inline, table.columns), "what it is"), rows), *notes])
+
+
+def _others(card: Card) -> str:
+    rows = [
+        (inline(one.path), _number(one), behind(one.n_rows, one.n_episodes), inline(one.note))
+        for one in card.others
+    ]
+    return _table(("path", "value", "n", "note"), rows)
 
 
 def _transfer(transfer: TransferTable) -> list[str]:

@@ -15,6 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.transforms import offset_copy
 
 from reports.model import Number
 from reports.numbers import plain
@@ -29,6 +30,7 @@ CONTROL_MARKERS = {"pixels": "s", "untrained": "^", "null": "x"}
 WIDTH_IN = 5.4
 CLIP_FLOOR = -0.5  # R2 below this is drawn as an arrow at the edge, with its value written beside it
 CLIP_TOP = 1.04
+ARROW_PT = 6.5
 LINE_IN, GAP_IN = 0.155, 0.2  # height of one mark, and between two groups of marks
 
 STYLE = {
@@ -49,6 +51,7 @@ STYLE = {
     "xtick.color": INK,
     "ytick.color": INK,
     "ytick.major.size": 0.0,
+    "ytick.major.pad": 8.0,
     "figure.facecolor": GROUND,
     "axes.facecolor": "none",
     "savefig.facecolor": GROUND,
@@ -85,30 +88,45 @@ def mark(axes: Axes, x: float, y: float, style: Series) -> None:
 def whisker(
     axes: Axes, number: Number, y: float, style: Series, left: float, right: float = CLIP_TOP
 ) -> None:
-    """A dot with its interval; beyond the axis, an arrow at its edge with the value beside it."""
+    """A dot with its interval; an interval that goes on beyond the axis ends in an arrow there.
+
+    Where the value itself lies beyond, it is written beside the arrow.
+    """
     if number.value is None:
         return
-    colour = style.colour
-    if number.bounds is not None and number.bounds[1] > left and number.bounds[0] < right:
-        reach = [max(number.bounds[0], left), min(number.bounds[1], right)]
-        axes.plot(reach, [y, y], color=colour, linewidth=1.3, solid_capstyle="butt", zorder=2)
+    low, high = number.bounds or (number.value, number.value)
+    if high > left and low < right and high > low:
+        reach = [max(low, left), min(high, right)]
+        axes.plot(reach, [y, y], color=style.colour, linewidth=1.3, solid_capstyle="butt", zorder=2)
+    if min(low, number.value) < left:
+        _arrow(axes, left, y, style, "<")
+    if max(high, number.value) > right:
+        _arrow(axes, right, y, style, ">")
     if left <= number.value <= right:
         mark(axes, number.value, y, style)
         return
     below = number.value < left
-    edge, arrow, inward = (left, "<", 0.02) if below else (right, ">", -0.02)
-    axes.plot([edge], [y], marker=arrow, color=colour, markersize=6.5, linestyle="none", clip_on=False)
     axes.text(
-        edge + inward * (right - left),
+        left + 0.025 * (right - left) if below else right - 0.025 * (right - left),
         y,
         plain(number.value, number.digits).replace("-", "−"),
         va="center",
         ha="left" if below else "right",
         fontsize=9.5,
-        color=colour,
+        color=style.colour,
         zorder=5,
         bbox={"facecolor": GROUND, "edgecolor": "none", "pad": 0.6},
     )
+
+
+def _arrow(axes: Axes, edge: float, y: float, style: Series, marker: str) -> None:
+    """An arrow whose tip touches the axis' end from within, so that it meets no label outside."""
+    inward = 1 if marker == "<" else -1
+    shift = offset_copy(axes.transData, axes.get_figure(root=True), x=inward * ARROW_PT / 2, units="points")
+    axes.plot(
+        [edge], [y], marker=marker, color=style.colour, markersize=ARROW_PT, linestyle="none",
+        clip_on=False, zorder=4, transform=shift,
+    )  # fmt: skip
 
 
 def handle(style: Series, label: str | None = None) -> Line2D:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator
 from itertools import pairwise
 
 from bars.judging import FEWEST_EPISODES
+from reports.caveats import orders_of, primary_sources
 from reports.comparison import compare, controls_of, path_on
 from reports.findings import sentence
 from reports.model import BarLine, Card, Number
@@ -30,7 +30,7 @@ def gap(card: Card) -> tuple[str, ...]:
     for bar in sorted(card.bars, key=lambda bar: bar.claim not in primary):
         lines += _distance(bar)
         lines.append(_outcome(bar))
-    for model in _primary_models(card):
+    for model in dict.fromkeys(model for model, _ in primary_sources(card)):
         lines += _beside_controls(card, model)
         lines += _uneven_controls(card, model)
     lines += _spread(card)
@@ -99,14 +99,7 @@ def _outcome(bar: BarLine) -> str:
     ours = f" at {bar.ours} {bar.interval}".rstrip() if bar.number.value is not None else ""
     if bar.firm == "firm":
         return f"{name} is {bar.state}{ours}, firmly."
-    return f"{name} is {bar.state}{ours} by its point estimate, and undecided: {sentence(bar.reason)}"
-
-
-def _primary_models(card: Card) -> list[str]:
-    """The models that the primary claim's bars name, in the card's order."""
-    text = " ".join(bar.text for claim in card.claims if claim.primary for bar in claim.bars)
-    words = set(re.findall(r"\w+", text))
-    return [line.name for line in card.encoders if line.is_model and line.name in words]
+    return f"{name} is undecided: {bar.state}{ours} by its point estimate, but {sentence(bar.reason)}"
 
 
 def _beside_controls(card: Card, model: str) -> Iterator[str]:
@@ -114,18 +107,19 @@ def _beside_controls(card: Card, model: str) -> Iterator[str]:
     table = next((table for table in card.joint_tables if model in table.models), None)
     if table is None:
         return
-    mean = path_on(card, model, table.data, "r2.mean")
-    orders = {
-        control: compare(card, mean, path_on(card, control, table.data, "r2.mean")).state
-        for control in controls_of(card, table, model)
-    }
-    weak = [control for control, state in orders.items() if state in ("below", "open")]
-    if weak:
+    orders = orders_of(card, table, model)
+    unclear = [control for control, order in orders.items() if order.state == "open"]
+    better = [control for control, order in orders.items() if order.state == "below"]
+    if unclear:
+        shown = [f"{control} ({orders[control].words})" for control in unclear]
         yield (
-            f"{model} is not shown to carry more about the joints than {listed(weak, 'or')} on {table.data}, "
-            "so that its R2 alone says little about what training put there."
+            f"{model} is not shown to carry more about the joints than {listed(shown, 'or')} "
+            f"on {table.data}, so that its R2 alone says little about what training put there."
         )
-    for control in (control for control, state in orders.items() if state == "above"):
+    if better:
+        shown = [f"{control} ({orders[control].words})" for control in better]
+        yield f"{model} carries less about the joints than {listed(shown, 'and')} on {table.data}."
+    for control in (control for control, order in orders.items() if order.state == "above"):
         line, own = card.encoder(control), card.encoder(model)
         if line is not None and own is not None and line.is_twin_of(own):
             yield (
@@ -145,14 +139,22 @@ def _uneven_controls(card: Card, model: str) -> Iterator[str]:
         if table is None or model not in table.models or not any(path in bar.text for bar in card.bars):
             continue
         paths = {c: path_on(card, c, data.name, "anisotropy") for c in controls_of(card, table, model)}
-        states = {control: compare(card, path, other).state for control, other in paths.items()}
-        alike = [control for control, state in states.items() if state in ("below", "open")]
-        if alike:
-            shown = [f"{control} ({card.numbers[paths[control]].text})" for control in alike]
-            yield (
-                f"The anisotropy of {model} on {data.name} ({card.numbers[path].text}) is not above that of "
-                f"{listed(shown, 'or')}: so much unevenness is there without its training."
-            )
+        orders = {control: compare(card, path, other) for control, other in paths.items()}
+        own = f"The anisotropy of {model} on {data.name} ({card.numbers[path].text})"
+        for state, said in (("open", "is not shown to be above"), ("below", "is below")):
+            shown = [
+                f"that of {control} ({_beside(card.numbers[paths[control]], order.words)})"
+                for control, order in orders.items()
+                if order.state == state
+            ]
+            if shown:
+                last = "or" if state == "open" else "and"
+                yield f"{own} {said} {listed(shown, last)}: so much may be there without its training."
+
+
+def _beside(other: Number, words: str) -> str:
+    """A control's number and its paired difference; where none was measured the words hold both numbers."""
+    return words if " against " in words else f"{other.text}; difference {words}"
 
 
 def _spread(card: Card) -> Iterator[str]:

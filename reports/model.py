@@ -6,7 +6,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from reports.numbers import NOT_MEASURED, NOT_TESTABLE, interval, plain, signed
+from reports.numbers import NOT_MEASURED, NOT_TESTABLE, interval, plain, scientific, signed
+from reports.standing import UNDECIDED, standing, tone_of
 
 EXPLORATORY = "exploratory: bars were not frozen"
 TOO_FEW = "too few episodes"
@@ -18,6 +19,7 @@ class Number:
     """One measured number, its interval, and what stands behind it.
 
     `value` is None where nothing was measured or where the joint is not testable; `testable` tells which.
+    `powers`: it spans orders of magnitude, and is written as 2.3e-05.
     """
 
     path: str
@@ -30,6 +32,7 @@ class Number:
     testable: bool = True
     note: str = ""
     digits: int = 3
+    powers: bool = False
 
     @property
     def missing(self) -> bool:
@@ -39,7 +42,9 @@ class Number:
     def text(self) -> str:
         if not self.testable:
             return NOT_TESTABLE
-        return NOT_MEASURED if self.value is None else plain(self.value, self.digits)
+        if self.value is None:
+            return NOT_MEASURED
+        return scientific(self.value) if self.powers else plain(self.value, self.digits)
 
     @property
     def difference_text(self) -> str:
@@ -101,7 +106,11 @@ class BarLine:
 
     @property
     def tone(self) -> str:
-        return {"met": "good", "not met": "bad"}.get(self.state, "open")
+        return tone_of(self.state, self.firm)
+
+    @property
+    def standing(self) -> str:
+        return standing(self.state, self.firm)
 
 
 @dataclass(frozen=True)
@@ -121,7 +130,11 @@ class ClaimLine:
 
     @property
     def tone(self) -> str:
-        return tone_of(self.state)
+        return tone_of(self.state, self.firm)
+
+    @property
+    def standing(self) -> str:
+        return standing(self.state, self.firm)
 
 
 @dataclass(frozen=True)
@@ -275,12 +288,16 @@ class BesideRow:
 
 @dataclass(frozen=True)
 class BesideTable:
-    """What was measured beside the read-out on one data entry; encoders in columns, models first."""
+    """What was measured beside the read-out on one data entry; encoders in columns, models first.
+
+    `notes`: what could not be measured there, and why, once for all encoders.
+    """
 
     data: str
     columns: tuple[str, ...]
     models: tuple[str, ...]
     rows: tuple[BesideRow, ...]
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -377,7 +394,10 @@ class Card:
     series: SeriesPlace | None
     level: float = 0.95
     min_std: float = 0.02  # rad; a joint that moves less is not testable
-    # sentences that the numbers decide (reports/sentences.py), and the figures drawn from the rest
+    # sentences that the numbers decide, and the figures drawn from the rest
+    caveats: tuple[
+        str, ...
+    ] = ()  # what keeps the primary claim's encoders from meaning much (reports/caveats.py)
     findings: tuple[str, ...] = ()
     gap: tuple[str, ...] = ()
     change: tuple[str, ...] = ()
@@ -385,13 +405,19 @@ class Card:
 
     @property
     def beside(self) -> tuple[str, ...]:
-        """What stands beside the verdict: how firm it is, and every reason to trust it less."""
-        return tuple(part for part in (self.firm, self.too_few, self.seen_before) if part)
+        """What stands beside the verdict: `firm`, and every reason to trust it less."""
+        firm = "" if self.firm == UNDECIDED else self.firm  # the standing says that it is undecided
+        return tuple(part for part in (firm, self.too_few, self.seen_before) if part)
+
+    @property
+    def standing(self) -> str:
+        """The verdict in the words that every rendering begins with."""
+        return standing(self.verdict, self.firm)
 
     @property
     def tone(self) -> str:
         """Neutral for an exploratory card, which confirms nothing, and for a verdict that is not firm."""
-        return "open" if self.exploratory or self.firm == "undecided" else tone_of(self.verdict)
+        return "open" if self.exploratory else tone_of(self.verdict, self.firm)
 
     @property
     def ledger_head(self) -> str:
@@ -403,8 +429,3 @@ class Card:
 
     def encoder(self, name: str) -> EncoderLine | None:
         return next((line for line in self.encoders if line.name == name), None)
-
-
-def tone_of(state: str) -> str:
-    """The tone of a claim's or a study's state: good, bad or open."""
-    return {"reproduces": "good", "does not reproduce": "bad"}.get(state, "open")

@@ -30,11 +30,19 @@ def signed(value: float, digits: int = 3) -> str:
     return f"+{text}" if value > 0 and float(text) != 0 else text
 
 
+def scientific(value: float) -> str:
+    """Write a number that spans orders of magnitude: 2.3e-05, 0.148 where it is not small, 0 for none."""
+    if value == 0:
+        return "0"
+    return plain(value) if not math.isfinite(value) or abs(value) >= 0.01 else f"{value:.1e}"
+
+
 def against(value: float, mark: float, digits: int = 3) -> str:
     """Write a number with as many decimals as it takes to see on which side of `mark` it lies (at most 9)."""
     for decimals in range(digits, 10):
         text = plain(value, decimals)
-        if value == mark or float(text) != float(plain(mark, 9)):
+        seen = float(text)
+        if value == mark or (seen < mark, seen > mark) == (value < mark, value > mark):
             return text
     return repr(value)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from reports.fields import SYMBOLS, card_fields, describe_data, describe_table, penalties, reasons
+from reports.fields import SYMBOLS, VERIFY, card_fields, describe_data, describe_table, penalties, reasons
 from reports.figures import Picture, draw_figures
 from reports.marks import inline_svg
 from reports.model import Card, FigureLine
@@ -46,6 +46,7 @@ def render_html(card: Card, pictures: Sequence[Picture] | None = None) -> str:
             reasons=reasons(card),
             pictures=shown,
             symbols=SYMBOLS,
+            verify=VERIFY,
             described={line.name: describe_data(line) for line in card.data},
             captions={table.data: describe_table(table) for table in card.joint_tables},
         )

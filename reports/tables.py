@@ -44,6 +44,7 @@ def number_of(measurement: Measurement) -> Number:
         testable=shown,
         note=measurement.note,
         digits=2 if _is_joint(measurement.path) else 3,
+        powers=measurement.path.endswith(".map.rcond"),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 
 from rich import box
@@ -12,22 +13,23 @@ from rich.table import Table
 from rich.text import Text
 
 from reports.fields import SYMBOLS, size
-from reports.model import BarLine, BesideTable, Card, JointTable, Number, TransferTable
+from reports.model import BarLine, BesideTable, Card, JointRow, JointTable, Number, TransferTable
 from reports.numbers import shorten
 
 _TONES = {"good": "green", "bad": "red", "open": "yellow", "warn": "yellow"}
-_LABEL_COLUMN = 16  # widths, the padding to the next column included: a joint's name,
+_LABEL_COLUMN = 22  # widths, the padding to the next column included: a joint's name,
 _BESIDE_COLUMN = 24  # the name of a measurement beside the read-out,
 _FACT_COLUMN = 9  # its std and its ceiling,
 _NUMBER_COLUMN = 17  # and `[-0.123, -0.045]`
 
 
-def print_card(card: Card, console: Console) -> None:
+def print_card(card: Card, console: Console, folder: str = "FOLDER") -> None:
     """Print a card: verdict, bars, per-joint numbers beside their controls, the 2 x 2, findings, ledger head.
 
-    Wide tables are cut into several of as many columns as the console holds; nothing is dropped.
+    Wide tables are cut into several of as many columns as the console holds; no number is dropped.
+    `folder`: the study's folder as whoever reads it would name it, for the command that checks the card.
     """
-    console.print(_banner(card))
+    print_verdict(card, console)
     if card.summary:
         console.print(Padding(Text(card.summary), (1, 1, 0, 1)))
     console.print(Padding(_sizes(card), (1, 1, 0, 1)))
@@ -42,17 +44,23 @@ def print_card(card: Card, console: Console) -> None:
     _section(console, "What the gap means", _bullets(card.gap))
     if any(check.tone in ("bad", "warn") for check in card.checks):
         _section(console, "Integrity checks", *_checks(card))
-    console.print(Padding(_trust(card), (1, 1, 0, 1)))
+    console.print(Padding(_trust(card, folder), (1, 1, 0, 1)))
+
+
+def print_verdict(card: Card, console: Console) -> None:
+    """Print the verdict alone, with every reason to trust it less: a card's first lines, and its last."""
+    console.print(_banner(card))
 
 
 def _banner(card: Card) -> Panel:
     colour = _TONES[card.tone]
-    verdict = Text.assemble((f"{SYMBOLS[card.tone]} {card.verdict}", f"bold {colour}"))
-    for place, part in enumerate(card.beside):
-        verdict.append(f"  {part}", "bold" if card.firm and not place else "bold yellow")
+    verdict = Text.assemble((f"{SYMBOLS[card.tone]} {card.standing}", f"bold {colour}"))
+    for part in card.beside:
+        verdict.append(f"  {part}", "bold" if part == card.firm else "bold yellow")
     lines: list[RenderableType] = [Text(card.banner, "bold red")] if card.banner else []
     lines += [Text(text, "red") for text in card.mismatches]
-    lines += [Text(card.title, "bold"), verdict, Text(card.claim_tested)]
+    lines += [verdict, *(Text(line, "bold yellow") for line in card.caveats)]
+    lines += [Text(card.claim_tested), Text(card.title, "dim")]
     return Panel(Group(*lines), border_style=colour, box=box.HEAVY, padding=(0, 1))
 
 
@@ -83,8 +91,10 @@ def _asked(bar: BarLine) -> Text:
 
 
 def _state(bar: BarLine) -> Text:
-    text = Text(f"{SYMBOLS[bar.tone]} {bar.state}", _TONES[bar.tone])
-    return text.append(f"\n  {bar.firm}", "dim") if bar.firm else text
+    head, _, rest = bar.standing.partition(" (")  # `undecided`, and under it `(would be met)`
+    text = Text(f"{SYMBOLS[bar.tone]} {head}", _TONES[bar.tone])
+    below = f"({rest}" if rest else bar.firm
+    return text.append(f"\n  {below}", "dim") if below else text
 
 
 def _joints(table: JointTable, width: int) -> Iterator[RenderableType]:
@@ -107,15 +117,24 @@ def _joint_piece(table: JointTable, columns: Sequence[tuple[str, str]], first: b
         style = "bold" if kind == "cells" and name in table.models else "dim"
         head = Text(name if kind == "cells" else f"null of {name}", style)
         piece.add_column(head, justify="right", overflow="fold", width=_NUMBER_COLUMN - 1)
-    for index, row in enumerate(table.rows):
+    shown = [row for row in table.rows if first or any(_has(row, *column) for column in columns)]
+    for index, row in enumerate(shown):
         facts = [row.std_text, row.ceiling_text] if first else []
         cells = [
             _cell(getattr(row, kind).get(name), row.testable, not place)
+            if kind == "cells" or row.joint
+            else Text()  # a null is measured joint by joint
             for place, (name, kind) in enumerate(columns)
         ]
-        last = row.joint and index + 1 < len(table.rows) and not table.rows[index + 1].joint
+        last = row.joint and index + 1 < len(shown) and not shown[index + 1].joint
         piece.add_row(Text(row.label, "" if row.joint else "bold"), *facts, *cells, end_section=last)
     return piece
+
+
+def _has(row: JointRow, name: str, kind: str) -> bool:
+    """Whether a row has anything to say in a column: a number, or that its joint is not testable."""
+    number = getattr(row, kind).get(name)
+    return not row.testable or (number is not None and not number.missing)
 
 
 def _beside(table: BesideTable, width: int) -> Iterator[RenderableType]:
@@ -131,6 +150,8 @@ def _beside(table: BesideTable, width: int) -> Iterator[RenderableType]:
         for row in table.rows:
             piece.add_row(Text(row.label), *(_cell(row.cells[name]) for name in names))
         yield piece
+    for note in table.notes:
+        yield Padding(Text(note, "dim"), (1, 0, 0, 0))
 
 
 def _transfer(transfer: TransferTable) -> Iterator[RenderableType]:
@@ -166,15 +187,18 @@ def _transfer(transfer: TransferTable) -> Iterator[RenderableType]:
 
 
 def _checks(card: Card) -> Iterator[RenderableType]:
+    width = max(len(check.state) for check in card.checks)
     for check in card.checks:
         colour = _TONES[check.tone]
         yield Text.assemble(
-            (f"{SYMBOLS[check.tone]} {check.state:5} ", colour), (f"{check.name}: ", "bold"), check.message
+            (f"{SYMBOLS[check.tone]} {check.state:{width}} ", colour),
+            (f"{check.name}: ", "bold"),
+            check.message,
         )
 
 
-def _trust(card: Card) -> Text:
-    """The end of the card: its id, and the head of the ledger."""
+def _trust(card: Card, folder: str) -> Text:
+    """The end of the card: its id, the head of the ledger, and the command that checks both."""
     text = Text(f"card    {card.reproduce_id}\n")
     if card.ledger:
         head = card.ledger[-1]
@@ -182,7 +206,7 @@ def _trust(card: Card) -> Text:
     else:
         text.append("ledger  empty: nothing was registered\n", "red")
     text.append(f"study   {shorten(card.study_sha256)}  ", "dim")
-    return text.append(f"check it with: jointprobe verify {card.name}", "dim")
+    return text.append(f"check it with: jointprobe verify {shlex.quote(folder)}", "dim")
 
 
 def _cell(number: Number | None, testable: bool = True, first: bool = True) -> Text:

@@ -39,7 +39,9 @@ def test_more_episodes_and_better_encoders_show_smaller_effects() -> None:
     assert many.mean[0.6] < 0.7 * few.mean[0.6]  # about the square root of their number
     assert few.mean[0.9] < few.mean[0.6] < few.mean[0.3]
     assert few.difference[0.6] > 0
-    assert "8 evaluation episodes show, with power 0.8, a mean R2 that lies this far" in str(few)
+    assert str(few) == "8 evaluation episodes leave every bar undecided, whatever comes; 10 are needed"
+    assert "32 evaluation episodes, 80% of such studies tell a mean R2 from a mark that lies" in str(many)
+    assert f"{many.mean[0.6]:.2f} (R2 0.6)" in str(many)
     assert few == effects(8)
 
 

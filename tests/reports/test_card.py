@@ -88,7 +88,7 @@ def test_every_field_and_section_in_order(full, full_html):
 
 def test_numbers_of_the_reference_result(full):
     markdown = render_markdown(full)
-    assert "**Verdict: reproduces** · **firm**" in markdown
+    assert "**Verdict: ✓ reproduces** · **firm**\n" in markdown
     assert "W1.r2.mean: theirs 0.565, ours 0.565 [0.525, 0.597]" in markdown
     assert (
         "| shoulder_pan | 0.420 | 0.999 | 0.58 [0.51, 0.63] | 0.66 [0.59, 0.71] | 0.92 [0.85, 0.97] |"
@@ -159,8 +159,13 @@ def test_too_few_episodes_stands_beside_the_verdict(card_of):
     made.study["data"]["demos"]["evaluate"] = "24-25"
     card = card_of(made)
     markdown = render_markdown(card)
-    assert "**Verdict: reproduces** · **undecided** · **too few episodes: 2, and 10 are needed**" in markdown
-    assert card.claims[0].firm == "undecided"
+    assert (
+        "**Verdict: ○ undecided (would reproduce)** · **too few episodes: 2, and 10 are needed**" in markdown
+    )
+    assert "- **C1** (primary): **○ undecided (would reproduce)**." in markdown
+    assert "| ○ undecided (would be met) | too few episodes: 2, and 10 are needed |" in markdown
+    html = render_html(card)
+    assert "○ undecided (would reproduce)" in html and "✓ reproduces" not in html and "✓ met" not in html
     assert "31 % at 2" in card.gap[-1]
     assert any(line.startswith("B1 and B2 are undecided: too few episodes") for line in card.change)
 

@@ -10,7 +10,8 @@ import pytest
 from report_studies import Made, small
 
 from reports.figures import draw_figures, draw_spread
-from reports.marks import CLIP_FLOOR, MODEL_COLOURS, figure_svg
+from reports.marks import CLIP_FLOOR, MODEL_COLOURS, Series, canvas, figure_svg, whisker
+from reports.model import Number
 
 
 def svgs(card) -> dict[str, str]:
@@ -68,6 +69,24 @@ def test_a_far_negative_r2_is_an_arrow_with_its_value(card_of):
     assert "−24.0" in shown
     ticks = [float(text.replace("−", "-")) for text in shown if re.fullmatch(r"−?\d\.\d", text)]
     assert min(ticks) >= CLIP_FLOOR  # the axis does not follow it down
+
+
+@pytest.mark.parametrize(
+    ("value", "low", "high", "arrows"),
+    [(0.2, 0.1, 0.3, []), (0.2, -9.0, 0.3, ["<"]), (0.2, 0.1, 2.0, [">"]), (0.2, -9.0, 2.0, ["<", ">"])],
+)
+def test_an_interval_that_leaves_the_axis_ends_in_an_arrow(value, low, high, arrows):
+    figure, axes = canvas(2.0)
+    whisker(axes, Number("W1.r2.pan", value, low, high), 0.0, Series("W1", "#000000", "o"), CLIP_FLOOR)
+    axes.set_xlim(CLIP_FLOOR, 1.04)
+    axes.set_ylim(-1, 1)
+    drawn = [line for line in axes.get_lines() if line.get_marker() in ("<", ">")]
+    assert [line.get_marker() for line in drawn] == arrows
+    inside = axes.get_window_extent()
+    for line in drawn:  # its tip meets the axis' end from within, so that it covers no label beside it
+        (x, _), *_ = line.get_transform().transform(line.get_xydata())
+        reach = line.get_markersize() / 2 * figure.dpi / 72
+        assert x - reach >= inside.x0 - 0.5 and x + reach <= inside.x1 + 0.5
 
 
 def test_joints_that_are_not_testable_say_so(card_of):

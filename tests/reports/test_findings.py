@@ -33,15 +33,18 @@ def test_beside_a_control(card_of, control, said):
     made.r2["pixels", "demos"] = (control,) * 3
     card = card_of(made)
     assert said in card.findings[0]
-    weak = any("W1 is not shown to carry more about the joints than pixels" in line for line in card.gap)
-    assert weak == (not said.startswith("above"))
+    assert any("W1 is not shown to carry more about the joints than pixels (+" in x for x in card.gap) == (
+        "not separated" in said
+    )
+    assert any("W1 carries less about the joints than pixels (-" in x for x in card.gap) == ("below" in said)
 
 
 def test_joints_on_which_a_control_does_as_well(full, card_of):
-    assert "But pixels does at least as well on shoulder_pan and wrist_flex." in full.findings[0]
+    said = "By point estimates it is matched or beaten by "
+    assert f"{said}pixels on shoulder_pan and wrist_flex." in full.findings[0]
     made = small()
     made.r2["pixels", "demos"] = (0.1, 0.1, 0.1)
-    assert "does at least as well" not in card_of(made).findings[0]
+    assert said not in card_of(made).findings[0]
 
 
 def test_training_is_credited_only_beside_the_same_network_untrained(card_of):
@@ -54,12 +57,16 @@ def test_training_is_credited_only_beside_the_same_network_untrained(card_of):
 
 
 def test_unevenness_that_is_there_without_training(card_of):
-    assert any(
-        "is not above that of pixels (0.720) or untrained (0.660)" in line for line in card_of(small()).gap
-    )
+    said = "The anisotropy of W1 on demos (0.610) is not shown to be above that of "
+    overlap = "0.610 against 0.720, intervals overlap"
+    assert any(line.startswith(f"{said}pixels ({overlap}) or that of unt") for line in card_of(small()).gap)
+    made = with_measurements(small(), {"W1.anisotropy - untrained.anisotropy": 0.02})
+    assert any("that of untrained (0.660; difference +0.020 [-0.010, 0.050])" in x for x in card_of(made).gap)
+    made = with_measurements(small(), {"W1.anisotropy - untrained.anisotropy": -0.2})
+    assert any("(0.610) is below that of untrained (0.660; difference -0.200" in x for x in card_of(made).gap)
     made = small()
     made.r2["pixels", "demos"] = made.r2["untrained", "demos"] = (0.3, 0.3, 0.3)
-    assert not any("unevenness is there" in line for line in card_of(made).gap)
+    assert not any("so much may be there" in line for line in card_of(made).gap)
 
 
 def test_a_far_negative_r2_is_explained(card_of):
@@ -75,7 +82,31 @@ def test_a_far_negative_r2_is_explained(card_of):
 def test_no_joint_recovered(card_of):
     made = small()
     made.r2["W1", "demos"] = (-0.2, -0.1, -0.4)
-    assert "No joint is recovered: lift, the best, has R2 -0.10" in card_of(made).findings[0]
+    line = card_of(made).findings[0]
+    assert "No joint has an R2 above 0: lift, the best, has -0.10 [-0.17, -0.05]" in line
+    assert "above chance" not in line
+    assert "less bad than with exchanged targets (p = 0.005), but no better than guessing" in line
+
+
+def test_joints_that_are_not_shown_to_be_recovered(card_of):
+    made = small()
+    made.r2["W1", "demos"] = (0.01, 0.03, -0.02)
+    assert "none is shown to be recovered" in card_of(made).findings[0]
+    made.r2["W1", "demos"] = (0.01, 0.3, -0.02)
+    assert "none is shown to be recovered" not in card_of(made).findings[0]
+
+
+def test_a_ranking_that_needs_no_latents_is_said(card_of):
+    ranked = {"W1.g1b.top1": 0.4, "pixels.g1b.top1": 0.6}
+    for alone, said in ((0.97, "is nearly solved without latents"), (0.7, "is done as well without latents")):
+        lines = card_of(with_measurements(small(), ranked | {"W1.g1b.action_only": alone})).findings
+        (line,) = [line for line in lines if said in line]
+        assert f"first in {alone:.3f} [" in line and ", more often than by the latents" in line
+        assert "(0.400 to 0.600)" in line
+    lines = card_of(with_measurements(small(), ranked | {"W1.g1b.action_only": 0.61})).findings
+    assert any("by point estimates more often than by the latents" in line for line in lines)
+    lines = card_of(with_measurements(small(), ranked | {"W1.g1b.action_only": 0.5})).findings
+    assert not any("without latents" in line for line in lines)
 
 
 def test_one_joint_left(card_of):
@@ -88,7 +119,7 @@ def test_one_joint_left(card_of):
 
 def test_ceiling(full, card_of):
     assert any(
-        "dinov2 on demos" in x and "reaches the backlash ceiling of shoulder_lift:" in x
+        "dinov2 on demos" in x and "comes within 0.02 of the backlash ceiling of shoulder_lift," in x
         for x in full.findings
     )
     assert not any("ceiling" in line for line in card_of(small()).findings)
@@ -103,7 +134,7 @@ def test_chance_by_the_p_value_and_without_one(full, card_of):
     object.__setattr__(line, "null_p", {})
     from reports.findings import findings
 
-    assert "not above chance (exchanged targets give 0.620 [0.590, 0.650])" in findings(card)[0]
+    assert "not shown to be above chance (exchanged targets give 0.620 [0.590, 0.650])" in findings(card)[0]
 
 
 def test_anisotropy_beside_its_null(card_of):

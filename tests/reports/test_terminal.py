@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 
 import pytest
-from report_studies import Made, small
+from report_studies import Made, small, with_measurements
 from rich.console import Console
 
 from reports import print_card
@@ -13,7 +13,7 @@ from reports import print_card
 
 def shown(card, width: int) -> str:
     console = Console(width=width, file=io.StringIO(), record=True, highlight=False)
-    print_card(card, console)
+    print_card(card, console, "my studies/lejepa")
     return console.export_text()
 
 
@@ -33,8 +33,8 @@ def test_fits_and_drops_no_number(full, width):
 def test_what_stands_where(full):
     text = shown(full, 100)
     order = [
-        "When Does LeJEPA",
         "✓ reproduces  firm",
+        "When Does LeJEPA",
         "Bars",
         "W1.r2.mean < 0.80",
         "ours 0.565 [0.525, 0.597]   theirs 0.565",
@@ -44,7 +44,7 @@ def test_what_stands_where(full):
         "What the gap means",
         "card    jp-",
         full.ledger_head,
-        "check it with: jointprobe verify lejepa",
+        "check it with: jointprobe verify 'my studies/lejepa'",
     ]
     places = [text.index(part) for part in order]
     assert places == sorted(places)
@@ -58,7 +58,23 @@ def test_banner_of_an_exploratory_card_with_too_few_episodes(card_of):
     lines = shown(card_of(made), 80).splitlines()
     assert "exploratory: bars were not frozen" in lines[1]
     assert "encoder W1: frozen as 1, now 2" in lines[2]
-    assert "reproduces  undecided  too few episodes: 2, and 10 are needed" in lines[4]
+    assert "○ undecided (would reproduce)  too few episodes: 2, and 10 are needed" in lines[3]
+
+
+def test_the_second_line_says_that_a_control_is_not_beaten(card_of):
+    made = small()
+    made.r2["W1", "demos"] = (0.5, 0.74, 0.08)
+    lines = shown(card_of(made), 120).splitlines()
+    assert "✓ reproduces  firm" in lines[1]
+    assert "W1 is not shown to carry more about the joints than pixels or than its untrained twin" in lines[2]
+
+
+def test_rows_and_columns_of_dashes_are_left_out(card_of):
+    made = with_measurements(small(), {"W1.null.pan": 0.1, "W1.null.lift": 0.2, "W1.null.wrist_roll": 0.1})
+    text = shown(card_of(made), 60)  # so narrow that the null has a table of its own
+    table = text[text.index("null of W1") :].split("\n\n")[0]
+    assert "wrist_roll" in table and "anisotropy" not in table
+    assert not any(set(line.split()[1:]) == {"-"} for line in text.splitlines())
 
 
 def test_not_testable_and_not_measured(card_of):
