@@ -14,10 +14,14 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from encoders.cnn import CnnEncoder
 from encoders.encoder import Encoder, default_device
-from encoders.frozen import TransformersEncoder
+from encoders.frozen import Precision
 from encoders.imported import ImportedEncoder
+from encoders.lewm_encoder import LewmEncoder
+from encoders.onnx_models import OnnxEncoder
 from encoders.pixels import PixelsEncoder
 from encoders.recipes import Recipe
+from encoders.torchvision_models import TorchvisionEncoder
+from encoders.transformers_models import TransformersEncoder
 from hardware.disk import disk_errors, write_atomically
 from hardware.errors import InputError
 from hardware.recording import Recording
@@ -26,7 +30,10 @@ from hardware.schema import parse_model
 CARD, WEIGHTS = "encoder.json", "weights.safetensors"
 MAX_CARD_BYTES = 4 << 20
 MAX_WEIGHT_BYTES = 4 << 30
-SPECS = "cnn:FOLDER, pixels:FOLDER, FOLDER, untrained:cnn, transformers:ID_OR_FOLDER, import:MODULE:FACTORY"
+SPECS = (
+    "cnn:FOLDER, pixels:FOLDER, lewm:PATH, FOLDER, untrained:cnn, untrained:lewm, transformers:ID_OR_FOLDER, "
+    "torchvision:NAME[:WEIGHTS], onnx:FILE, import:MODULE:FACTORY"
+)
 
 
 class TrainedOn(BaseModel):
@@ -39,6 +46,7 @@ class TrainedOn(BaseModel):
     episode_sha256: list[str]
     frames: int = Field(ge=0)
     pairs: int | None = None
+    windows: int | None = None
 
 
 class EncoderCard(BaseModel):
@@ -47,16 +55,22 @@ class EncoderCard(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
     schema_: Literal["jointprobe-encoder/1"] = Field(default="jointprobe-encoder/1", alias="schema")
-    kind: Literal["cnn", "pixels", "untrained:cnn"]
+    kind: Literal["cnn", "pixels", "lewm", "untrained:cnn", "untrained:lewm"]
     views: list[str]
     architecture: dict[str, Any]
     preprocessing: dict[str, Any]
     recipe: dict[str, Any] | None = None
     trained_on: TrainedOn | None = None
+    source: dict[str, Any] | None = None  # of imported weights: file, hash, what was assumed
 
 
 def save_encoder(
-    folder: str | Path, encoder: Encoder, *, recipe: Recipe | None = None, trained_on: TrainedOn | None = None
+    folder: str | Path,
+    encoder: Encoder,
+    *,
+    recipe: Recipe | None = None,
+    trained_on: TrainedOn | None = None,
+    source: dict[str, Any] | None = None,
 ) -> None:
     """Write `encoder.json` and `weights.safetensors`; a folder without encoder.json holds no encoder.
 
@@ -71,13 +85,17 @@ def save_encoder(
         preprocessing=encoder.preprocessing,
         recipe=None if recipe is None else recipe.model_dump(mode="json"),
         trained_on=trained_on,
+        source=source,
     )
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in encoder.tensors()}
     with disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         (folder / CARD).unlink(missing_ok=True)
         write_atomically(folder / WEIGHTS, safetensors.torch.save(tensors))
-        text = json.dumps(card.model_dump(mode="json", by_alias=True), indent=2, ensure_ascii=False) + "\n"
+        facts = card.model_dump(mode="json", by_alias=True)
+        if source is None:
+            del facts["source"]
+        text = json.dumps(facts, indent=2, ensure_ascii=False) + "\n"
         write_atomically(folder / CARD, text.encode())
 
 
@@ -117,8 +135,12 @@ def load_folder(folder: str | Path, device: torch.device | str = "cpu") -> Encod
     folder = Path(folder)
     card = read_card(folder)
     tensors = read_tensors(folder / WEIGHTS)
-    maker = PixelsEncoder if card.kind == "pixels" else CnnEncoder
-    return maker.from_parts(
+    makers: dict[str, type[PixelsEncoder] | type[LewmEncoder]] = {
+        "pixels": PixelsEncoder,
+        "lewm": LewmEncoder,
+        "untrained:lewm": LewmEncoder,
+    }
+    return makers.get(card.kind, CnnEncoder).from_parts(
         card.kind, card.views, card.architecture, card.preprocessing, tensors, folder, device
     )
 
@@ -133,21 +155,25 @@ def load_encoder(
     recording: Recording | None = None,
     episodes: Sequence[int] | None = None,
     device: torch.device | str | None = None,
+    precision: Precision = "fp32",
 ) -> Encoder:
     """The encoder that a text names.
 
     Parameters
     ----------
-    spec : `cnn:FOLDER`, `pixels:FOLDER` or `FOLDER` (encoder.json tells), `untrained:cnn`,
-        `transformers:ID_OR_FOLDER`, `import:MODULE:FACTORY`.
+    spec : `cnn:FOLDER`, `pixels:FOLDER`, `lewm:FOLDER` or `FOLDER` (encoder.json tells), `lewm:PATH` (a LeWM
+        as others save it, see `encoders.lewm_checkpoints`), `untrained:cnn`, `untrained:lewm`,
+        `transformers:ID_OR_FOLDER`, `torchvision:NAME` or `torchvision:NAME:WEIGHTS`, `onnx:FILE`,
+        `import:MODULE:FACTORY`. `@OUTPUT` behind it asks for another of its latents, as in `lewm:FOLDER@cls`.
     views : views it is to encode, in order. Frozen encoders need them; a trained one must agree with them.
     image_shapes : (height, width) of each view as recorded. Views that differ in size are brought to the
         largest height and width before a frozen encoder sees them.
     base : folder that relative FOLDERs start from; None is the working directory.
-    recipe, recording, episodes : for `untrained:cnn`: its recipe (a `cnn` or `untrained` one; defaults where
-        None) and the training frames that its input and batch-norm statistics are measured on. Without a
-        recording those stay at identity (input mean 0.5, std 0.25).
+    recipe, recording, episodes : for `untrained:cnn` and `untrained:lewm`: the recipe (of the trained one, or
+        an `untrained` one; defaults where None) and the training frames that input and batch-norm statistics
+        are measured on. Without a recording those stay at identity (input mean 0.5, std 0.25).
     device : where to compute; None is CUDA where there is one.
+    precision : `bf16` is for frozen networks, see `FrozenEncoder`.
 
     Raises
     ------
@@ -156,13 +182,38 @@ def load_encoder(
     InputError
         for anything else that is wrong.
     """
+    asked = device
     device = default_device() if device is None else torch.device(device)
     kind, colon, rest = spec.partition(":")
     if not kind or (colon and not rest):
         raise InputError(f"encoder {spec!r}", "names nothing", f"known: {SPECS}")
+    whole, at, output = spec.rpartition("@")
+    if at and kind != "import" and not _exists(spec, base) and not _exists(rest, base):
+        encoder = load_encoder(
+            whole,
+            views=views,
+            image_shapes=image_shapes,
+            base=base,
+            recipe=recipe,
+            recording=recording,
+            episodes=episodes,
+            device=asked,
+            precision=precision,
+        )
+        return encoder.with_output(output)
+    if precision != "fp32" and kind not in ("transformers", "torchvision"):
+        raise InputError(f"encoder {spec!r}", f"cannot compute in {precision!r}", "leave precision out")
     if kind == "transformers":
         name = _existing_folder(rest, base) or rest
-        return TransformersEncoder(name, views=views, image_shapes=image_shapes, device=device)
+        return TransformersEncoder(
+            name, views=views, image_shapes=image_shapes, device=device, precision=precision
+        )
+    if kind == "torchvision":
+        return TorchvisionEncoder(
+            rest, views=views, image_shapes=image_shapes, base=base, device=device, precision=precision
+        )
+    if kind == "onnx":
+        return OnnxEncoder(rest, views=views, image_shapes=image_shapes, base=base, device=asked)
     if kind == "import":
         return ImportedEncoder(rest, views=views, image_shapes=image_shapes, base=base, device=device)
     if kind == "untrained":
@@ -171,15 +222,19 @@ def load_encoder(
         )  # it trains nothing, but reads recordings as training does
 
         return untrained_encoder(rest, recipe, views, recording, episodes, device)
-    folder = Path(base or ".") / Path(rest if kind in ("cnn", "pixels") else spec).expanduser()
+    folder = Path(base or ".") / Path(rest if kind in ("cnn", "pixels", "lewm") else spec).expanduser()
     if not folder.exists() and kind not in ("cnn", "pixels"):
         raise InputError(
             f"encoder {spec!r}",
             f"there is no folder {folder}, and it is no other kind",
             f"make one (jointprobe train RECORDING --to {folder}), or write one of: {SPECS}",
         )
+    if kind == "lewm" and not (folder / CARD).is_file():
+        from encoders.lewm_checkpoints import read_lewm  # which reads encoders of ours as well
+
+        return read_lewm(folder).encoder(views, device)
     encoder = load_folder(folder, device)
-    if kind in ("cnn", "pixels") and encoder.kind != kind:
+    if kind in ("cnn", "pixels", "lewm") and encoder.kind != kind:
         raise InputError(
             f"encoder {spec!r}", f"the folder holds {encoder.kind!r}", f"write {encoder.kind}:{rest}"
         )
@@ -190,6 +245,10 @@ def load_encoder(
             "name the same views in the same order, or train one for these",
         )
     return encoder
+
+
+def _exists(text: str, base: str | Path | None) -> bool:
+    return bool(text) and (Path(base or ".") / Path(text).expanduser()).exists()
 
 
 def _existing_folder(text: str, base: str | Path | None) -> str | None:

@@ -1,319 +1,202 @@
-"""Frozen vision models of transformers: from a folder, the local cache, or the hub if it answers."""
+"""What frozen encoders share: networks that others trained, fed as they were published, view by view."""
 
 from __future__ import annotations
 
-import json
-import os
-import threading
-import urllib.error
-import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
+import copy
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
 import numpy as np
-import safetensors
 import torch
+from torch import nn
 
 from encoders.encoder import Encoder, check_views, common_size, prepare_frames
+from encoders.frame_preprocessing import Comparison, PixelSteps, compare, pixel_values
+from encoders.model_files import WeightsUnavailable as WeightsUnavailable
 from hardware.errors import InputError
 
-MODEL_FILES = (
-    "config.json",
-    "preprocessor_config.json",
-    "model*.safetensors",
-    "model.safetensors.index.json",
-)
-MAX_JSON_BYTES = 16 << 20
-REACH_TIMEOUT_S = 5.0
-VOLATILE = ("transformers_version", "_name_or_path", "torch_dtype", "dtype", "id2label", "label2id")
-"""Keys of the config that decide no latent."""
-IMAGES_AT_ONCE = 32
+Precision = Literal["fp32", "bf16"]
+Preprocess = Literal["proven", "tensors", "published"]
+
+IMAGES_AT_ONCE = {"cpu": 8, "cuda": 32}
+"""On a CPU, 4 and 16 are slower (ViT-S); memory of products of 16 is mapped anew for each, page by page."""
+UNKNOWN_SIZE = (480, 640)  # for the proof, where the recording's is not known
+PROOF_FRAMES = 4
 
 
-class WeightsUnavailable(InputError):
-    """Weights that are neither here nor to be had; a study may go on without an optional encoder."""
+class FrozenEncoder(Encoder):
+    """A network with its published preprocessing; views are encoded one by one and concatenated.
 
+    A subclass loads its network, sets `where` (for errors), `outputs` (its latents' names and numbers of
+    dimensions, of one view) and `architecture` (with one of these names under `feature`), then calls this
+    constructor; it defines `_published` and `_features`.
 
-class TransformersEncoder(Encoder):
-    """A vision model of transformers with its own image processor; views are encoded one by one and
-    concatenated.
-
-    The latent of a view is the class token where the model has one, else the model's pooled output, else
-    the mean over positions; `architecture["feature"]` says which. Everything is read from a folder, which
-    for a hub id is its snapshot in the local cache, so that the fingerprint is that of the files (config,
-    processor, tensors as stored) and the same under every version of transformers.
+    Preprocessing is done by our own steps on tensors where these are proven equal to the published code on
+    frames of the recorded size (`encoders.frame_preprocessing`), else by the published code.
+    `preprocessing["by"]` says which, `tensors` or `published`, and `describe()["comparison"]` how far the two
+    are apart.
 
     Parameters
     ----------
-    name : folder with config.json, preprocessor_config.json and safetensors weights, or a hub id.
+    steps : our steps, None where there are none.
+    settings : JSON-able facts of the published preprocessing.
     views : views to encode, in order.
     image_shapes : (height, width) of each view as recorded; see `load_encoder`.
+    precision : `fp32`, or `bf16`: matrix products and convolutions in bfloat16, sums and norms in float32.
+        It is part of the fingerprint; a device without bfloat16 gives the same latents, more slowly.
+    preprocess : `proven`, or one of the two in any case: then `tensors` is an error where it is not equal.
     """
 
-    kind = "transformers"
+    where: str
+    outputs: Mapping[str, int]
+    network: Any = None  # an nn.Module, where torch runs it
 
     def __init__(
         self,
-        name: str,
+        steps: PixelSteps | None,
+        settings: Any,
         *,
         views: Sequence[str] | None,
         image_shapes: Mapping[str, tuple[int, int]] | None = None,
         device: torch.device | str = "cpu",
+        precision: Precision = "fp32",
+        preprocess: Preprocess = "proven",
     ) -> None:
-        self.views = check_views(views, f"encoder 'transformers:{name}'")
+        self.views = check_views(views, self.where)
         self.image_size = common_size(self.views, image_shapes)
-        self.name = name
-        self.folder = model_folder(name)
-        self.model, self.processor = _load_model(self.folder)
-        feature = _feature_kind(self.model)
-        self.architecture = {
-            "config": _read_json(self.folder / "config.json", drop=VOLATILE),
-            "feature": feature,
-            "fusion": "concatenated views",
-        }
+        if precision not in ("fp32", "bf16"):
+            raise InputError(self.where, f"has no precision {precision!r}", "write fp32 or bf16")
+        self.precision = precision
+        self.architecture = {**self.architecture, "fusion": "concatenated views", "precision": precision}
+        self.steps = steps
+        self.to(device)
+        recorded = (
+            {image_shapes[view] for view in self.views if view in image_shapes} if image_shapes else set()
+        )
+        size = self.image_size or next(iter(recorded), UNKNOWN_SIZE)  # with two sizes there is an image_size
+        self._compared: dict[tuple[int, int], Comparison] = {}
+        by = "published" if preprocess == "published" or steps is None else "tensors"
+        if steps is None and preprocess == "tensors":
+            raise InputError(self.where, "its preprocessing has steps that ours has not", "leave it proven")
+        if by == "tensors" and not self._compare(size).equal:
+            if preprocess == "tensors":
+                raise self._unequal(size)
+            by = "published"
         self.preprocessing = {
-            "processor": _read_json(self.folder / "preprocessor_config.json", drop=VOLATILE),
+            "published": settings,
+            "by": by,
             "resized_to": None if self.image_size is None else list(self.image_size),
         }
-        self.to(device)
-        grey = np.full((1, len(self.views), *(self.image_size or (64, 64)), 3), 127, np.uint8)
-        self.width = self.encode(grey).shape[1]
+        self.width = len(self.views) * self.outputs[self.architecture["feature"]]
 
-    def to(self, device: torch.device | str) -> TransformersEncoder:
-        """Move the model to a device."""
+    @abstractmethod
+    def _published(self, images: np.ndarray) -> torch.Tensor:
+        """Pixel values (n, 3, h, w) of frames uint8 (n, H, W, 3), by the published preprocessing."""
+
+    @abstractmethod
+    def _features(self, values: torch.Tensor) -> torch.Tensor:
+        """Features (n, d) of pixel values (n, 3, h, w), of clips (n, T, 3, h, w)."""
+
+    def to(self, device: torch.device | str) -> FrozenEncoder:
+        """Move the network to a device."""
         self.device = torch.device(device)
-        self.model.to(self.device)
+        if self.network is not None:
+            self.network.to(self.device)
+            for layer in self.network.modules():
+                if isinstance(layer, nn.Conv2d):  # in the order that pixel values come in
+                    layer.to(memory_format=torch.channels_last)
         return self
 
-    def tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """Tensors as the files hold them, by name."""
-        where: dict[str, Path] = {}
-        for path in _weight_files(self.folder):
-            with safetensors.safe_open(path, framework="pt") as file:
-                where |= {name: path for name in file.keys()}  # noqa: SIM118  safe_open is no mapping
-        for name in sorted(where):
-            with safetensors.safe_open(where[name], framework="pt") as file:
-                yield name, file.get_tensor(name)
+    def with_output(self, output: str) -> FrozenEncoder:
+        """Another latent of the same network, which both share: one of `outputs`."""
+        if output not in self.outputs:
+            raise InputError(
+                self.where, f"has no latent {output!r}", f"write one of: {', '.join(self.outputs)}"
+            )
+        other = copy.copy(self)
+        other.__dict__.pop("fingerprint", None)  # cached
+        other.architecture = {**self.architecture, "feature": output}
+        other.width = len(self.views or ()) * self.outputs[output]
+        return other
 
     def describe(self) -> dict[str, Any]:
-        """Facts of every encoder, and where this one came from."""
-        import transformers
-
-        return {
-            **super().describe(),
-            "source": self.name,
-            "processor_class": type(self.processor).__name__,
-            "transformers": transformers.__version__,
-        }
+        """Facts of every encoder, and how equal its preprocessing is to the published one."""
+        comparison = {f"{size[1]}x{size[0]}": str(found) for size, found in self._compared.items()}
+        return {**super().describe(), "comparison": comparison}
 
     def encode(self, frames: np.ndarray) -> np.ndarray:
-        """Latents float32 (B, V * d) of uint8 frames (B, V, H, W, 3)."""
+        """Latents float32 (B, V * d) of uint8 frames (B, V, H, W, 3), of clips (B, V, T, H, W, 3)."""
         images = self._images(frames)
+        clips = max(1, IMAGES_AT_ONCE.get(self.device.type, 8) // self.clip_frames)
+        step = clips * self.clip_frames
         parts = []
-        with torch.inference_mode():
-            for start in range(0, len(images), IMAGES_AT_ONCE):
-                pixel_values = self._pixel_values(images[start : start + IMAGES_AT_ONCE])
-                output = self.model(pixel_values=pixel_values.to(self.device))
-                parts.append(_feature(output, self.architecture["feature"]).float().cpu().numpy())
-        flat = np.concatenate(parts)  # (B V, d)
-        return np.ascontiguousarray(flat.reshape(len(frames), -1), np.float32)
+        for start in range(0, len(images), step):
+            values = self._clips(self._pixel_values(images[start : start + step])).to(self.device)
+            with torch.inference_mode(), self._arithmetic():
+                features = self._features(self._filled(values, clips))[: len(values)]
+            parts.append(features.float().cpu().numpy())
+        if not parts:
+            return np.empty((0, self.width), np.float32)
+        return np.ascontiguousarray(np.concatenate(parts).reshape(len(frames), -1), np.float32)
 
     def preprocessed(self, frames: np.ndarray) -> np.ndarray:
-        """What the processor makes of the frames, float32 (B V, 3, h, w)."""
+        """What the network reads of the frames, float32 (B V T, 3, h, w)."""
         return self._pixel_values(self._images(frames)).float().numpy()
 
     def _images(self, frames: np.ndarray) -> np.ndarray:
-        """All views as single images, (B V, H, W, 3)."""
-        assert self.views is not None
-        frames = prepare_frames(frames, len(self.views), self.image_size)
+        """All frames of all clips of all views as single images, (B V T, H, W, 3)."""
+        views, frames = len(self.views or ()), np.asarray(frames)
+        if self.clip_frames > 1:
+            if frames.ndim != 6 or frames.shape[1:3] != (views, self.clip_frames):
+                axes = f"(B, {views}, {self.clip_frames}, H, W, 3)"
+                raise InputError(
+                    "frames",
+                    f"are {frames.dtype} {frames.shape}, expected uint8 {axes}",
+                    f"{self.where} makes a latent of {self.clip_frames} frames: give clips",
+                )
+            frames = frames.reshape(len(frames), -1, *frames.shape[3:])
+        frames = prepare_frames(frames, views * self.clip_frames, self.image_size)
         return frames.reshape(-1, *frames.shape[2:])
 
+    def _clips(self, values: torch.Tensor) -> torch.Tensor:
+        return values if self.clip_frames == 1 else values.unflatten(0, (-1, self.clip_frames))
+
+    def _filled(self, values: torch.Tensor, size: int) -> torch.Tensor:
+        """A batch of the usual size in bf16: another size takes other kernels, whose rounding shows."""
+        if self.precision == "fp32" or len(values) == size:
+            return values
+        return torch.cat([values, values[-1:].expand(size - len(values), *values.shape[1:])])
+
     def _pixel_values(self, images: np.ndarray) -> torch.Tensor:
-        inputs = self.processor(images=list(images), return_tensors="pt", input_data_format="channels_last")
-        pixel_values: torch.Tensor = inputs["pixel_values"]
-        return pixel_values
+        """Float32 (n, 3, h, w) on the CPU."""
+        if self.preprocessing["by"] == "published" or self.steps is None:
+            return self._published(images)
+        size: tuple[int, int] = images.shape[1], images.shape[2]
+        if not self._compare(size).equal:
+            raise self._unequal(size)
+        return pixel_values(torch.from_numpy(images), self.steps)
 
+    def _compare(self, size: tuple[int, int]) -> Comparison:
+        """Our steps beside the published ones at a frame size; made once for each."""
+        if size not in self._compared:
+            assert self.steps is not None
 
-def model_folder(name: str) -> Path:
-    """Folder that holds the files of a model: the one named, or a hub id's snapshot, fetched when it can be.
+            def latents(values: torch.Tensor) -> torch.Tensor:
+                with torch.inference_mode():  # in fp32, so that the answer hangs on the pixels alone
+                    return self._features(self._clips(values.to(self.device)))
 
-    The local cache comes first and needs no network. The hub is asked only when it answers within seconds and
-    HF_HUB_OFFLINE is not set.
-    """
-    if Path(name).is_dir():
-        folder = Path(name)
-        lacking = _lacking_files(folder)
-        if lacking:
-            raise WeightsUnavailable(
-                folder,
-                f"lacks {lacking}",
-                "give a folder made by save_pretrained of the model and its processor",
-            )
-        return folder
-    if name.startswith((".", "/", "~")) or name.count("/") > 1 or not name:
-        raise InputError(f"encoder 'transformers:{name}'", "the folder does not exist", "check the path")
-    import huggingface_hub
-    from huggingface_hub import constants
-    from huggingface_hub.errors import HFValidationError
+            count = PROOF_FRAMES if self.clip_frames == 1 else self.clip_frames
+            self._compared[size] = compare(self.steps, self._published, latents, size, count)
+        return self._compared[size]
 
-    remedy = (
-        f"run `huggingface-cli download {name}` where the hub can be reached, or name a folder with its files"
-    )
-    lacking = "is not in the local cache"
-    try:
-        cached = Path(
-            huggingface_hub.snapshot_download(name, local_files_only=True, allow_patterns=list(MODEL_FILES))
+    def _unequal(self, size: tuple[int, int]) -> InputError:
+        return InputError(
+            self.where,
+            f"our preprocessing of {size[1]} x {size[0]} frames differs from the published one: "
+            f"{self._compared[size]}",
+            "load it for frames of that size, and do not force `tensors`: then the published one is used",
         )
-        missing = _lacking_files(cached)
-        if not missing:
-            return cached
-        lacking = f"lacks {missing} in the local cache"
-    except HFValidationError as error:
-        raise InputError(
-            f"encoder 'transformers:{name}'", f"is no hub id: {error}", "write OWNER/NAME"
-        ) from None
-    except OSError:  # LocalEntryNotFoundError is one
-        pass
-    if constants.HF_HUB_OFFLINE or os.environ.get("TRANSFORMERS_OFFLINE", "0") not in ("", "0"):
-        raise WeightsUnavailable(f"weights of {name}", f"{lacking}, and offline mode is set", remedy)
-    if not _reachable(constants.ENDPOINT):
-        raise WeightsUnavailable(f"weights of {name}", f"{lacking}, and the hub cannot be reached", remedy)
-    try:
-        fetched = Path(
-            huggingface_hub.snapshot_download(
-                name, allow_patterns=list(MODEL_FILES), etag_timeout=REACH_TIMEOUT_S
-            )
-        )
-    except Exception as error:  # the hub's own errors, and those of whichever HTTP library it uses
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise WeightsUnavailable(
-            f"weights of {name}", f"{lacking}, and the hub says: {reason}", remedy
-        ) from None
-    missing = _lacking_files(fetched)
-    if missing:
-        raise WeightsUnavailable(
-            f"weights of {name}",
-            f"the hub's copy lacks {missing}",
-            "pickled weights are not read; convert them",
-        )
-    return fetched
 
-
-def _reachable(endpoint: str) -> bool:
-    """Whether the hub answers at all; in a thread of its own, since looking up a name has no timeout."""
-    answered = threading.Event()
-
-    def ask() -> None:
-        try:
-            request = urllib.request.Request(endpoint, method="HEAD")
-            urllib.request.urlopen(request, timeout=REACH_TIMEOUT_S).close()
-        except urllib.error.HTTPError:
-            pass  # an error page is an answer
-        except (OSError, ValueError):
-            return
-        answered.set()
-
-    thread = threading.Thread(target=ask, daemon=True)
-    thread.start()
-    thread.join(REACH_TIMEOUT_S)
-    return answered.is_set()
-
-
-def _weight_files(folder: Path) -> list[Path]:
-    index = folder / "model.safetensors.index.json"
-    if index.is_file():
-        names = sorted(set(_read_json(index).get("weight_map", {}).values()))
-        bad = [name for name in names if Path(name).name != name]
-        if bad:
-            raise InputError(index, f"names files outside its folder: {bad[0]!r}")
-        return [folder / name for name in names]
-    return [folder / "model.safetensors"]
-
-
-def _lacking_files(folder: Path) -> str:
-    needed = [folder / "config.json", folder / "preprocessor_config.json", *_weight_files(folder)]
-    return ", ".join(path.name for path in needed if not path.is_file())
-
-
-def _read_json(path: Path, drop: Sequence[str] = ()) -> dict[str, Any]:
-    if path.stat().st_size > MAX_JSON_BYTES:
-        raise InputError(path, f"is larger than the {MAX_JSON_BYTES:,} bytes allowed")
-    try:
-        data = json.loads(path.read_bytes())
-    except ValueError as error:
-        raise InputError(path, f"is not JSON: {error}") from None
-    if not isinstance(data, dict):
-        raise InputError(path, "is not a JSON object")
-    return {key: value for key, value in data.items() if key not in drop}
-
-
-def _load_model(folder: Path) -> tuple[Any, Any]:
-    import transformers
-    from transformers import AutoImageProcessor, AutoModel
-
-    # the tensor processor in both generations; the one of PIL gives other latents in the third digit
-    tensor_processor = {"use_fast": True} if int(transformers.__version__.split(".")[0]) < 5 else {}
-    try:
-        with _quiet_transformers():
-            processor = AutoImageProcessor.from_pretrained(
-                folder, local_files_only=True, trust_remote_code=False, **tensor_processor
-            )
-            model, info = AutoModel.from_pretrained(
-                folder,
-                local_files_only=True,
-                trust_remote_code=False,
-                use_safetensors=True,  # pickles are never read
-                dtype=torch.float32,
-                output_loading_info=True,
-            )
-    except (OSError, ValueError, KeyError, RuntimeError, safetensors.SafetensorError) as error:
-        raise InputError(folder, f"is no vision model that transformers loads: {str(error)[:300]}") from None
-    model = getattr(model, "vision_model", model)  # of a model of images and text, the half that sees
-    used = _feature_kind(model) == "pooled"
-    missing = sorted(
-        key for key in info["missing_keys"] if "text" not in key and (used or "pooler" not in key)
-    )
-    if missing or info["mismatched_keys"]:
-        wrong = ", ".join(missing[:4]) or "mismatched shapes"
-        raise InputError(
-            folder,
-            f"its weights do not fit its config ({wrong}): parts would be random",
-            "use the matching files",
-        )
-    return model.eval(), processor
-
-
-@contextmanager
-def _quiet_transformers() -> Iterator[None]:
-    from transformers.utils import logging
-
-    before, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(before)
-        if bars:
-            logging.enable_progress_bar()
-
-
-def _feature_kind(model: Any) -> str:
-    names = {name.rsplit(".", 1)[-1] for name, _ in model.named_parameters()}
-    if names & {"cls_token", "class_embedding"}:
-        return "class token"
-    pools = getattr(model, "pooler", None) is not None or getattr(model, "head", None) is not None
-    return "pooled" if pools else "mean"
-
-
-def _feature(output: Any, kind: str) -> torch.Tensor:
-    """Features (n, d) of a model's output."""
-    hidden = output.last_hidden_state
-    if kind == "class token":
-        return hidden[:, 0]
-    pooled = getattr(output, "pooler_output", None)
-    if kind == "pooled" and pooled is not None:
-        return pooled.flatten(1)
-    return hidden.flatten(2).mean(dim=2) if hidden.ndim == 4 else hidden.mean(dim=1)
+    def _arithmetic(self) -> torch.autocast:
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bf16")

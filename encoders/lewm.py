@@ -6,7 +6,7 @@
 
 With one view, the published sizes and two actions it has the published 18,034,478 parameters. A step is
 `action_block` rows; the actions sent during a step are laid side by side and embedded together. Names of
-modules are the published ones, except in the ViT, which is torchvision's (`encoders/lewm_checkpoints.py`
+modules are the published ones, except in the ViT, which is torchvision's (`encoders/lewm_names.py`
 translates).
 """
 

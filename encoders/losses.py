@@ -9,10 +9,27 @@ dimensions (the paper's text sums over dimensions, its code takes a quarter of t
 
 from __future__ import annotations
 
-import torch
+from typing import TYPE_CHECKING
 
-KNOTS = 17
-T_MAX = 3.0
+import torch
+from torch import distributed
+
+from encoders.sigreg import KNOTS, T_MAX, epps_pulley, knots_and_weights
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
+
+__all__ = [
+    "sigreg",
+    "sigreg_each",
+    "alignment",
+    "whitening",
+    "epps_pulley",
+    "random_directions",
+    "knots_and_weights",
+    "KNOTS",
+    "T_MAX",
+]
 
 
 def random_directions(
@@ -36,53 +53,6 @@ def random_directions(
     return drawn / drawn.norm(dim=0, keepdim=True)
 
 
-def knots_and_weights(
-    knots: int = KNOTS, t_max: float = T_MAX, *, dtype: torch.dtype, device: torch.device | str = "cpu"
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Knots t_k on [0, t_max] and weights w_k that integrate an even f against the Gaussian window.
-
-        sum_k w_k f(t_k) ~ int f(t) exp(-t^2/2) dt over [-t_max, t_max]
-
-    The trapezoid rule on the half line, doubled: 2 dt inside, dt at both ends, times the window.
-
-    Returns
-    -------
-    two tensors (knots,)
-    """
-    t = torch.linspace(0.0, t_max, knots, dtype=dtype, device=device)
-    step = t_max / (knots - 1)
-    weight = torch.full((knots,), 2.0 * step, dtype=dtype, device=device)
-    weight[0] = weight[-1] = step
-    return t, weight * torch.exp(-0.5 * t.square())
-
-
-def epps_pulley(samples: torch.Tensor, *, knots: int = KNOTS, t_max: float = T_MAX) -> torch.Tensor:
-    """Epps-Pulley statistic of each column: how far its distribution is from a standard normal.
-
-        EP = N * int |phi_N(t) - exp(-t^2/2)|^2 exp(-t^2/2) dt,    phi_N(t) = (1/N) sum_n exp(i t x_n)
-
-    over [-t_max, t_max]. The integrand is even in t, so `knots` trapezoid knots on [0, t_max] carry it
-    (LeJEPA, arXiv 2511.08544: 17 knots on [0, 3]). For N independent standard normal samples the
-    expectation is int (1 - exp(-t^2)) exp(-t^2/2) dt = 1.053, whatever N; for a point mass at zero it grows
-    as N.
-
-    Parameters
-    ----------
-    samples : tensor (..., N, S), N samples of S variables.
-
-    Returns
-    -------
-    tensor (..., S)
-    """
-    t, weight = knots_and_weights(knots, t_max, dtype=samples.dtype, device=samples.device)
-    target = torch.exp(-0.5 * t.square())  # characteristic function of N(0, 1); real, since it is symmetric
-    angle = samples.unsqueeze(-1) * t  # (..., N, S, K)
-    real = angle.cos().mean(dim=-3)  # (..., S, K)
-    imaginary = angle.sin().mean(dim=-3)
-    distance = (real - target).square() + imaginary.square()
-    return samples.shape[-2] * (distance @ weight)
-
-
 def sigreg(
     z: torch.Tensor,
     directions: torch.Tensor | None = None,
@@ -91,6 +61,7 @@ def sigreg(
     generator: torch.Generator | None = None,
     knots: int = KNOTS,
     t_max: float = T_MAX,
+    group: ProcessGroup | None = None,
 ) -> torch.Tensor:
     """Sketched isotropic Gaussian regularisation: mean Epps-Pulley statistic over random directions.
 
@@ -103,8 +74,11 @@ def sigreg(
     ----------
     z : tensor (..., N, D); leading axes are samples of their own (members of a pair, time steps), averaged
         over.
-    directions : tensor (D, S) of unit columns, or None to draw `slices` of them from `generator`.
+    directions : tensor (D, S) of unit columns, or (..., D, S) with leading axes that broadcast to those of
+        z, or None to draw `slices` of them from `generator`.
     generator : explicit source of the directions, needed when `directions` is None.
+    group : processes whose z are parts of one batch, see `epps_pulley`. Drawn directions are those of its
+        first process on all of them; given ones must be the same everywhere.
 
     Returns
     -------
@@ -121,12 +95,57 @@ def sigreg(
         )
     if directions is None:
         assert generator is not None
-        directions = random_directions(z.shape[-1], slices, generator, dtype=z.dtype, device=z.device)
-    if z.ndim < 2 or directions.ndim != 2 or directions.shape[0] != z.shape[-1]:
-        raise ValueError(
-            f"z {tuple(z.shape)} and directions {tuple(directions.shape)} do not fit (..., N, D) and (D, S)"
+        directions = random_directions(
+            z.shape[-1], slices, generator, dtype=_computed_in(z.dtype), device=z.device
         )
-    return epps_pulley(z @ directions, knots=knots, t_max=t_max).mean()
+        if group is not None:
+            distributed.broadcast(directions, src=distributed.get_global_rank(group, 0), group=group)
+    return sigreg_each(z, directions, knots=knots, t_max=t_max, group=group).mean()
+
+
+def sigreg_each(
+    z: torch.Tensor,
+    directions: torch.Tensor,
+    *,
+    knots: int = KNOTS,
+    t_max: float = T_MAX,
+    group: ProcessGroup | None = None,
+) -> torch.Tensor:
+    """SIGReg of each leading axis by itself: `sigreg` without the mean over them.
+
+    Many runs at once, z (R, 2, N, D) with directions of their own (R, 1, D, S), give (R, 2).
+
+    Parameters
+    ----------
+    z, directions, knots, t_max, group
+        as in `sigreg`.
+
+    Returns
+    -------
+    tensor (...), the leading axes of z.
+
+    Raises
+    ------
+    ValueError
+        with shapes that do not fit.
+    """
+    leading = z.shape[:-2]
+    if z.ndim < 2 or directions.ndim < 2 or directions.shape[-2] != z.shape[-1]:
+        fit = False
+    else:
+        pairs = zip(reversed(directions.shape[:-2]), reversed(leading))
+        fit = directions.ndim <= z.ndim and all(ours in (1, theirs) for ours, theirs in pairs)
+    if not fit:
+        raise ValueError(
+            f"z {tuple(z.shape)} and directions {tuple(directions.shape)} do not fit (..., N, D) and (D, S), "
+            "or (..., D, S) with the same leading axes"
+        )
+    dtype = _computed_in(z.dtype)
+    with torch.autocast(z.device.type, enabled=False):
+        # (..., S, N), so that the samples of a column lie side by side; expanded, because a plain (S, D)
+        # would be multiplied in the other order and laid out as (..., N, S)
+        rows = directions.to(dtype).mT.expand(*leading, -1, -1) @ z.to(dtype).mT
+    return epps_pulley(rows.mT, knots=knots, t_max=t_max, group=group).mean(dim=-1)
 
 
 def alignment(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
@@ -173,3 +192,7 @@ def whitening(z: torch.Tensor) -> torch.Tensor:
     covariance = centred.transpose(-1, -2) @ centred / (z.shape[-2] - 1)  # (..., D, D)
     identity = torch.eye(z.shape[-1], dtype=z.dtype, device=z.device)
     return (covariance - identity).square().sum(dim=(-1, -2)).mean()
+
+
+def _computed_in(dtype: torch.dtype) -> torch.dtype:
+    return torch.float64 if dtype == torch.float64 else torch.float32

@@ -79,7 +79,7 @@ def thin_pairs(pairs: list[np.ndarray], max_frames: int | None) -> list[np.ndarr
 
     Parameters
     ----------
-    pairs : one int64 (P, 2) an episode.
+    pairs : one int64 (P, 2) an episode; windows (P, k) of more frames as well.
 
     Returns
     -------
@@ -99,5 +99,5 @@ def _thin_episode(pairs: np.ndarray, frames: int) -> np.ndarray:
         excess = len(np.unique(kept)) - frames
         if excess <= 0:
             return kept
-        count -= max(1, excess // 2)
+        count -= max(1, excess // pairs.shape[1])  # each one less leaves at most that many frames out
     return pairs[:0]

@@ -22,22 +22,20 @@ from hardware.recording import Progress, Recording
 DECODE_AT_ONCE = 64
 
 
-@dataclass(frozen=True)
-class PairPlan:
-    """Which rows of which episodes are decoded, and which of these frames are pairs.
+@dataclass(frozen=True, eq=False)
+class FramePlan:
+    """Which rows of which episodes are decoded, and which of these frames belong together.
 
     Attributes
     ----------
     rows : for each episode its row numbers, rising.
-    pairs : int64 (P, 2), numbers of frames in the order in which `rows` lists them.
-    motion_pairs : `stride` or `knots`.
+    groups : int64 (P, k), numbers of frames in the order in which `rows` lists them: pairs, or windows.
     """
 
     views: tuple[str, ...]
     aligned: tuple[AlignedEpisode, ...]
     rows: tuple[np.ndarray, ...]
-    pairs: np.ndarray
-    motion_pairs: str
+    groups: np.ndarray
 
     @property
     def frames(self) -> int:
@@ -45,12 +43,24 @@ class PairPlan:
         return sum(len(rows) for rows in self.rows)
 
     def key(self, image_size: int) -> str:
-        """Hash of everything that decides the cached frames and the pairs."""
+        """Hash of everything that decides the cached frames and the groups."""
         head = [list(self.views), [episode.sha256 for episode in self.aligned], image_size]
         digest = hashlib.sha256(canonical_json(head))
-        for array in (*self.rows, self.pairs):
+        for array in (*self.rows, self.groups):
             digest.update(canonical_json(list(array.shape)) + np.ascontiguousarray(array, "<i8").tobytes())
         return digest.hexdigest()
+
+
+@dataclass(frozen=True, eq=False)
+class PairPlan(FramePlan):
+    """The frames of positive pairs; `motion_pairs` is `stride` or `knots`."""
+
+    motion_pairs: str
+
+    @property
+    def pairs(self) -> np.ndarray:
+        """int64 (P, 2), numbers of frames."""
+        return self.groups
 
 
 def training_views(recording: Recording, *named: Sequence[str] | None) -> tuple[str, ...]:
@@ -105,32 +115,37 @@ def plan_pairs(
     if count < recipe.batch_size:
         setting = f"at a stride of {recipe.stride_s} s" if kind == "stride" else "of consecutive knots"
         raise InputError(
-            f"{recording.folder}, episodes {_shown(episodes)}",
+            f"{recording.folder}, episodes {shown_episodes(episodes)}",
             f"give {count} pair(s) {setting}, fewer than one batch of {recipe.batch_size}",
             "use more episodes, a smaller batch_size, or another stride_s",
         )
+    rows, pairs = number_frames(found)
+    return PairPlan(views, tuple(aligned), rows, pairs, kind)
+
+
+def number_frames(groups: Sequence[np.ndarray]) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
+    """Groups of rows (P, k) of each episode as the rows that are used, and groups of their numbers."""
     rows, numbered, start = [], [], 0
-    for pairs in found:
-        used, inverse = np.unique(pairs, return_inverse=True)
+    for group in groups:
+        used, inverse = np.unique(group, return_inverse=True)
         rows.append(used)
-        numbered.append(inverse.reshape(pairs.shape).astype(np.int64) + start)
+        numbered.append(inverse.reshape(group.shape).astype(np.int64) + start)
         start += len(used)
-    return PairPlan(
-        views=views,
-        aligned=tuple(aligned),
-        rows=tuple(rows),
-        pairs=np.concatenate(numbered),
-        motion_pairs=kind,
-    )
+    return tuple(rows), np.concatenate(numbered)
 
 
-def _shown(episodes: Sequence[int]) -> str:
+def shown_episodes(episodes: Sequence[int]) -> str:
     listed = ", ".join(map(str, episodes[:6]))
     return listed + (f" ... ({len(episodes)} of them)" if len(episodes) > 6 else "")
 
 
 def trained_on(
-    recording: Recording, aligned: Sequence[AlignedEpisode], frames: int, pairs: int | None = None
+    recording: Recording,
+    aligned: Sequence[AlignedEpisode],
+    frames: int,
+    *,
+    pairs: int | None = None,
+    windows: int | None = None,
 ) -> TrainedOn:
     """The provenance that encoder.json keeps."""
     return TrainedOn(
@@ -139,11 +154,12 @@ def trained_on(
         episode_sha256=[episode.sha256 for episode in aligned],
         frames=frames,
         pairs=pairs,
+        windows=windows,
     )
 
 
 def cached_frames(
-    plan: PairPlan, image_size: int, folder: Path, progress: Progress | None = None
+    plan: FramePlan, image_size: int, folder: Path, progress: Progress | None = None
 ) -> np.ndarray:
     """The plan's frames, uint8 (n, V, S, S, 3), memory-mapped from `folder`: memory stays bounded for any
     length.
@@ -163,12 +179,9 @@ def cached_frames(
         target = np.lib.format.open_memmap(temporary, mode="w+", dtype=np.uint8, shape=shape)
         _reserve(temporary, target.offset + target.nbytes)
     done = 0
-    for episode, rows in zip(plan.aligned, plan.rows):
-        for batch in episode.batches(DECODE_AT_ONCE, (image_size, image_size), rows) if len(rows) else ():
-            target[done : done + len(batch)] = batch
-            done += len(batch)
-            if progress:
-                progress(done, plan.frames, f"reading frames, episode {episode.index}")
+    for batch in decoded(plan, image_size, progress):
+        target[done : done + len(batch)] = batch
+        done += len(batch)
     with disk_errors(path):
         target.flush()
         del target
@@ -176,6 +189,17 @@ def cached_frames(
         os.replace(temporary, path)
         fsync_path(folder)
     return np.load(path, mmap_mode="r", allow_pickle=False)
+
+
+def decoded(plan: FramePlan, image_size: int, progress: Progress | None = None) -> Iterator[np.ndarray]:
+    """The plan's frames in their order, in batches uint8 (b, V, S, S, 3)."""
+    done = 0
+    for episode, rows in zip(plan.aligned, plan.rows):
+        for batch in episode.batches(DECODE_AT_ONCE, (image_size, image_size), rows) if len(rows) else ():
+            yield batch
+            done += len(batch)
+            if progress:
+                progress(done, plan.frames, f"reading frames, episode {episode.index}")
 
 
 def _reserve(path: Path, size: int) -> None:
@@ -188,7 +212,7 @@ def _reserve(path: Path, size: int) -> None:
         raise
 
 
-def cache_path(folder: Path, plan: PairPlan, image_size: int) -> Path:
+def cache_path(folder: Path, plan: FramePlan, image_size: int) -> Path:
     """Where the frames of a plan are cached."""
     return folder / f"frames-{plan.key(image_size)[:16]}.npy"
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from hardware import Joint, Recording, RecordingInfo, RecordingWriter, View
+from hardware.schema import Actions
 
 SIDE = 32
 FPS = 10.0
@@ -33,14 +34,21 @@ def make_recording(
     rows: int = 40,
     views: tuple[str, ...] = ("front", "wrist"),
     seed: int = 0,
+    actions_from_s: float | None = None,
+    dropped: Sequence[int] = (),
 ) -> Recording:
-    """Demos are sines, walks an AR(1) process at knots with straight lines between; 10 fps, 50 Hz."""
+    """Demos are sines, walks an AR(1) process at knots with straight lines between; 10 fps, 50 Hz.
+
+    Actions, where there are any, are where the joints will be 0.1 s later, sent at 25 Hz from that second
+    of an episode on. Rows `dropped` have no frames.
+    """
     info = RecordingInfo(
         robot="dot",
         joints=[Joint(name="pan"), Joint(name="lift")],
         views=[View(name=name, width=SIDE, height=SIDE, fps=FPS, encoding="rgb8") for name in views],
         joints_hz=50.0,
         motion=motion,
+        actions=None if actions_from_s is None else Actions(names=["pan", "lift"]),
     )
     seconds = rows / FPS
     times = np.arange(0.0, seconds, 0.02)
@@ -68,7 +76,10 @@ def make_recording(
                     reached = np.round(knot_times * 1e9).astype(np.int64)
                     inside = knot_times < seconds
                     episode.knots(reached[inside], knots[inside])
-                for row in range(rows):
+                if actions_from_s is not None:
+                    sent = np.arange(actions_from_s, seconds, 0.04)
+                    episode.actions(np.round(sent * 1e9).astype(np.int64), position(sent + 0.1))
+                for row in sorted({*range(rows)} - {*dropped}):
                     at = row / FPS
                     for number, view in enumerate(views):
                         episode.frame(view, round(at * 1e9), row, dot(position(np.array(at)), number))
@@ -85,6 +96,20 @@ def demos(tmp_path_factory: pytest.TempPathFactory) -> Recording:
 def walk(tmp_path_factory: pytest.TempPathFactory) -> Recording:
     """The same as a walk, with knots."""
     return make_recording(tmp_path_factory.mktemp("recordings") / "walk", motion="walk")
+
+
+@pytest.fixture(scope="session")
+def acting(tmp_path_factory: pytest.TempPathFactory) -> Recording:
+    """Three episodes of 60 rows with actions, unknown at the first three rows; row 40 is missing."""
+    folder = tmp_path_factory.mktemp("recordings") / "acting"
+    return make_recording(folder, rows=60, actions_from_s=0.25, dropped=[40])
+
+
+@pytest.fixture(scope="session")
+def eight(tmp_path_factory: pytest.TempPathFactory) -> Recording:
+    """Eight episodes of 60 rows with actions: enough to learn from."""
+    folder = tmp_path_factory.mktemp("recordings") / "eight"
+    return make_recording(folder, episodes=8, rows=60, actions_from_s=0.0)
 
 
 @pytest.fixture

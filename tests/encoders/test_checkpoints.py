@@ -10,10 +10,9 @@ import pytest
 import safetensors.torch
 import torch
 
-from encoders import load_encoder, save_encoder, train
+from encoders import Encoder, load_encoder, save_encoder, train
 from encoders.checkpoints import TrainedOn, load_folder
 from encoders.recipes import PixelsRecipe, UntrainedRecipe
-from encoders.untrained import untrained_cnn
 from hardware import InputError, Recording
 
 VIEWS = ["front", "wrist"]
@@ -22,8 +21,12 @@ SMALL = UntrainedRecipe(image_size=16, latent_dim=3)
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    save_encoder(tmp_path / "encoder", untrained_cnn(SMALL, VIEWS, None, None), recipe=SMALL)
+    save_encoder(tmp_path / "encoder", _untrained(SMALL), recipe=SMALL)
     return tmp_path / "encoder"
+
+
+def _untrained(recipe: UntrainedRecipe) -> Encoder:
+    return load_encoder("untrained:cnn", views=VIEWS, recipe=recipe, device="cpu")
 
 
 def _edit(folder: Path, **changes: object) -> None:
@@ -40,7 +43,7 @@ def _edit_weights(folder: Path, change) -> None:
 
 
 def test_an_encoder_comes_back_as_it_was(folder: Path) -> None:
-    before = untrained_cnn(SMALL, VIEWS, None, None)
+    before = _untrained(SMALL)
     after = load_folder(folder)
     assert after.fingerprint == before.fingerprint and after.describe() == before.describe()
     frames = np.random.default_rng(0).integers(0, 256, (3, 2, 16, 16, 3), dtype=np.uint8)
@@ -77,7 +80,7 @@ def test_a_kill_between_the_two_files_leaves_no_encoder(
 
     monkeypatch.setattr(module, "write_atomically", stop_at_the_card)
     with pytest.raises(Killed):
-        save_encoder(folder, untrained_cnn(SMALL.model_copy(update={"seed": 9}), VIEWS, None, None))
+        save_encoder(folder, _untrained(SMALL.model_copy(update={"seed": 9})))
     with pytest.raises(InputError, match=r"holds no encoder\.json"):
         load_folder(folder)
 
@@ -100,7 +103,7 @@ def test_one_weight_or_one_setting_changes_the_fingerprint(folder: Path) -> None
     "changes, message",
     [
         ({"archtecture": {}}, r"unknown key 'archtecture' - did you mean 'architecture'\?"),
-        ({"kind": "lewm"}, r"field 'kind'"),
+        ({"kind": "other"}, r"field 'kind'"),
         ({"schema": "jointprobe-encoder/9"}, r"field 'schema'"),
         (
             {"architecture": {"name": "cnn", "latent_dim": 3, "depth": 4}},

@@ -7,15 +7,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from lewm_recipes import TINY_LEWM
 from sklearn.decomposition import PCA
 
 from encoders import load_encoder, train
 from encoders.checkpoints import read_card
 from encoders.cnn import Cnn, CnnPreprocessing, Normaliser
+from encoders.lewm import Lewm
+from encoders.lewm_training import draws_of_step, initial_lewm, latents_and_predictions
 from encoders.pixels import flatten, principal_components
-from encoders.recipes import CnnRecipe, seeded, untrained_twin
-from encoders.training_frames import sample_frames
+from encoders.recipes import CnnRecipe, LewmSmallRecipe, seeded, untrained_twin
+from encoders.training_frames import decoded, sample_frames
 from encoders.untrained import calibrate_batch_norm
+from encoders.windows import plan_windows
 from hardware import InputError, Recording
 
 
@@ -89,7 +93,7 @@ def test_its_batch_norm_makes_evaluation_agree_with_step_0_of_training() -> None
         "cpu",
     )
     network = Cnn(1, 4, generator=seeded(0, 0))
-    calibrate_batch_norm(network, frames, normalise)
+    calibrate_batch_norm(network, [frames], lambda part: network(normalise(torch.from_numpy(part))))
     assert not network.training
     with torch.no_grad():
         images = normalise(torch.from_numpy(frames))
@@ -114,7 +118,57 @@ def test_untrained_by_spec_reads_training_frames_or_says_it_did_not(demos: Recor
     assert bare.describe()["preprocessing"]["mean"] == [[0.5, 0.5, 0.5]] * 2
     with pytest.raises(InputError, match="no view was named"):
         load_encoder(spec, recipe=recipe)
-    with pytest.raises(InputError, match=r"'untrained:lewm'.* - write untrained:cnn"):
-        load_encoder("untrained:lewm", views=views)
+    with pytest.raises(InputError, match=r"'untrained:dino'.* - write untrained:cnn or untrained:lewm"):
+        load_encoder("untrained:dino", views=views)
+    with pytest.raises(InputError, match="its recipe is of kind 'cnn' - give a lewm recipe"):
+        load_encoder("untrained:lewm", views=views, recipe=recipe)
     with pytest.raises(InputError, match="its recipe is of kind 'pixels'"):
         load_encoder(spec, views=views, recipe={"kind": "pixels"})
+
+
+def test_the_untrained_lewm_is_what_its_training_starts_from(acting: Recording, tmp_path: Path) -> None:
+    recipe = LewmSmallRecipe(**TINY_LEWM, seed=4)
+    control = untrained_twin(recipe).model_copy(update={"max_frames": 60})  # one batch of windows
+    twin = train(acting, [0, 1], control, tmp_path / "twin", device="cpu")
+    start = Lewm(2, recipe.architecture(2), generator=seeded(4, 0)).state_dict()
+    for name, tensor in twin.tensors():
+        if "running" not in name and "num_batches" not in name:
+            assert torch.equal(tensor, start[name]), name
+    plan = plan_windows(acting, [0, 1], control, ("front", "wrist"))
+    frames = np.concatenate(list(decoded(plan, 16)))[plan.groups]
+    step_0 = initial_lewm(recipe, ("front", "wrist"), plan, "lewm")
+    step_0.network.train()
+    with draws_of_step(0, 0, torch.device("cpu")):
+        wanted, _ = latents_and_predictions(step_0, frames, plan.blocks(np.arange(len(frames))))
+    found = twin.encode(frames.reshape(-1, *frames.shape[2:]))
+    np.testing.assert_allclose(found, wanted.flatten(0, 1).detach(), atol=2e-2)  # n against n - 1
+    bare = load_encoder("untrained:lewm", views=["front", "wrist"], recipe=control, device="cpu")
+    shrunk = bare.encode(frames.reshape(-1, *frames.shape[2:]))  # through identity buffers
+    assert shrunk.std(axis=0).max() < 0.2 * found.std(axis=0).min()
+
+    assert twin.kind == "untrained:lewm"
+    assert twin.why_no_prediction(2, 0.1) == "" and bare.why_no_prediction(2, 0.1)  # type: ignore[attr-defined]
+    card = read_card(tmp_path / "twin")
+    assert card.trained_on is not None and card.trained_on.windows == len(plan.groups)
+    measured = load_encoder(
+        "untrained:lewm@cls", recipe=control, recording=acting, episodes=[0, 1], device="cpu"
+    )
+    saved = load_encoder(f"{tmp_path / 'twin'}@cls", device="cpu")
+    assert measured.fingerprint == saved.fingerprint != twin.fingerprint
+    other_frames = load_encoder(
+        "untrained:lewm", recipe=control, recording=acting, episodes=[2], device="cpu"
+    )
+    assert len({twin.fingerprint, other_frames.fingerprint, bare.fingerprint}) == 3
+
+
+def test_dropout_neither_acts_nor_draws_while_batch_norm_is_measured(
+    acting: Recording, tmp_path: Path
+) -> None:
+    recipe = untrained_twin(LewmSmallRecipe(**{**TINY_LEWM, "dropout": 0.5}))
+    before = torch.get_rng_state()
+    one = train(acting, [0], recipe, tmp_path / "one", device="cpu")
+    assert torch.equal(torch.get_rng_state(), before)
+    undropped = recipe.model_copy(update={"dropout": 0.0})
+    other = train(acting, [0], undropped, tmp_path / "other", device="cpu")
+    for (name, tensor), (_, same) in zip(one.tensors(), other.tensors()):
+        assert torch.equal(tensor, same), name

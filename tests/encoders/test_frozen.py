@@ -14,7 +14,8 @@ import torch
 import transformers
 
 from encoders import WeightsUnavailable, load_encoder
-from encoders.frozen import TransformersEncoder, model_folder
+from encoders.model_files import model_folder
+from encoders.transformers_models import TransformersEncoder
 from hardware import InputError
 
 VIEWS = ["front", "wrist"]
@@ -130,7 +131,7 @@ def test_models_without_a_class_token_are_pooled(tmp_path: Path) -> None:
     encoder = load_encoder(f"transformers:{folder}", views=["front"], device="cpu")
     assert encoder.width == 16 and encoder.architecture["feature"] == "pooled"
     batch_norm = [name for name, _ in encoder.tensors() if "running_mean" in name]
-    assert batch_norm and not encoder.model.training  # type: ignore[attr-defined]
+    assert batch_norm and not encoder.network.training  # type: ignore[attr-defined]
 
 
 def test_weights_that_do_not_fit_the_config_are_refused(copy: Path) -> None:

@@ -18,8 +18,8 @@ import torch
 from encoders import load_encoder, train
 from encoders.checkpoints import read_card
 from encoders.recipes import CnnRecipe, parse_recipe, recipe_sha256, seeded
-from encoders.training import batch_of_step
 from encoders.training_frames import cached_frames, channel_statistics, plan_pairs, sample_frames
+from encoders.training_loop import batch_of_step
 from hardware import InputError, Recording
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -53,7 +53,8 @@ def test_what_is_left_behind_is_the_encoder_and_its_log(demos: Recording, tmp_pa
     assert sorted(os.listdir(tmp_path)) == ["encoder.json", "training.jsonl", "weights.safetensors"]
     lines = [json.loads(line) for line in (tmp_path / "training.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines] == [10, 12]
-    assert set(lines[0]) == {"step", "loss", "sigreg", "alignment", "learning_rate"}
+    spread = {"effective_rank", "smallest_std", "median_std"}
+    assert set(lines[0]) == {"step", "loss", "sigreg", "alignment", "learning_rate"} | spread
     recipe = CnnRecipe(**TINY)
     assert lines[0]["loss"] == pytest.approx(
         recipe.lam * lines[0]["sigreg"] + (1 - recipe.lam) * lines[0]["alignment"], rel=1e-5
@@ -278,7 +279,9 @@ def test_recipes_name_the_key_that_nobody_reads() -> None:
         parse_recipe({"kind": "cnn", "lamda": 0.1})
     with pytest.raises(InputError, match=r"unknown kind 'pixel' - did you mean 'pixels'\?"):
         parse_recipe({"kind": "pixel"})
-    with pytest.raises(InputError, match="has no kind - known kinds: cnn, pixels, untrained"):
+    with pytest.raises(
+        InputError, match="has no kind - known kinds: cnn, lewm, lewm-small, pixels, untrained"
+    ):
         parse_recipe({})
     with pytest.raises(InputError, match="view is named twice"):
         parse_recipe({"kind": "pixels", "views": ["a", "a"]})
