@@ -14,11 +14,14 @@ from bars import DataFacts, FreezeFacts, Ledger, RecordingBytes, hash_recording,
 from bars.binding import Binding
 from bars.study import Study, base_encoder
 from encoders import Encoder, LatentStore, WeightsUnavailable, load_encoder, parse_recipe, recipe_sha256
-from encoders.recipes import CnnRecipe, Recipe, untrained_twin
+from encoders.checkpoints import CARD, read_card
+from encoders.recipes import CnnRecipe, LewmRecipe, Recipe, untrained_twin
 from encoders.training_frames import plan_pairs
+from encoders.windows import plan_windows
 from hardware.alignment import align
 from hardware.errors import InputError
 from hardware.recording import Progress, Recording, software_versions
+from probe.checks.view_map import joint_groups
 from probe.clusters import EpisodeClusters
 from probe.statistics import min_std_of_units, spread_of_joints
 
@@ -87,6 +90,16 @@ def open_data(study: Study, name: str) -> DataEntry:
                         f"episode {episode} has no frames of view {view!r}",
                         "leave the episode out",
                     )
+    groups = joint_groups(names)
+    for view, group in entry.expect.items():
+        if view not in entry.views:
+            raise InputError(f"{where}.expect", f"{view!r} is not among its views", ", ".join(entry.views))
+        if group not in groups:
+            raise InputError(
+                f"{where}.expect",
+                f"{group!r} is not a group of its joints",
+                f"its groups: {', '.join(groups)}",
+            )
     columns = tuple(names.index(joint) for joint in joints)
     units = tuple(recording.info.joints[column].unit for column in columns)
     return DataEntry(
@@ -169,13 +182,30 @@ def encoder_recipe(study: Study, name: str) -> tuple[Recipe, str] | None:
             raise InputError(
                 where, "is untrained, but of what?", "write twin_of: the encoder whose recipe it shares"
             )
-        twin = encoder_recipe(study, entry.twin_of)
-        if twin is None or not isinstance(twin[0], CnnRecipe):
+        made = encoder_recipe(study, entry.twin_of)
+        twin = made or _kept_recipe(study, entry.twin_of, entry.on or study.first_data)
+        if twin is None or not isinstance(twin[0], CnnRecipe | LewmRecipe):
             raise InputError(
-                f"{where}.twin_of", f"{entry.twin_of} is not trained by a cnn recipe here", "name one that is"
+                f"{where}.twin_of",
+                f"{entry.twin_of} was not trained by a cnn or lewm recipe, as far as its encoder.json tells",
+                "name one that was",
             )
-        return untrained_twin(twin[0]), twin[1]
+        control = untrained_twin(twin[0])
+        if entry.load != f"untrained:{control.of}":
+            raise InputError(
+                f"{where}.load", f"{entry.twin_of} is a {twin[0].kind}", f"write untrained:{control.of}"
+            )
+        return control, twin[1]
     return None
+
+
+def _kept_recipe(study: Study, name: str, on: str) -> tuple[Recipe, str] | None:
+    """The recipe by which a given encoder was trained elsewhere, and `on`; None where its folder has none."""
+    folder = study.encoder_folder(name)
+    if folder is None or not (folder / CARD).is_file():
+        return None
+    recipe = read_card(folder).recipe
+    return None if recipe is None else (parse_recipe(recipe, folder / CARD), on)
 
 
 def given_encoder(study: Study, name: str) -> Encoder:
@@ -190,16 +220,21 @@ def given_encoder(study: Study, name: str) -> Encoder:
             shapes = {view: (info.view(view).height, info.view(view).width) for view in views}
             break
     spec = f"{entry.load or ''}{at}{latent}"
-    return load_encoder(spec, views=views, image_shapes=shapes, base=study.folder)
+    return load_encoder(spec, views=views, image_shapes=shapes, base=study.folder, precision=entry.precision)
 
 
 def check_recipes(study: Study, facts: FreezeFacts) -> None:
     """Refuse a recipe that cannot be trained on its data, before it is bound for good."""
     for name in study.encoders:
         made = encoder_recipe(study, name) if "@" not in name else None
-        if made is not None and isinstance(made[0], CnnRecipe) and made[1] in facts.data:
-            entry = open_data(study, made[1])
-            plan_pairs(entry.recording, entry.train, made[0], tuple(made[0].views or entry.views))
+        if made is None or made[1] not in facts.data:
+            continue
+        recipe, entry = made[0], open_data(study, made[1])
+        views = tuple(recipe.views or entry.views)
+        if isinstance(recipe, CnnRecipe):
+            plan_pairs(entry.recording, entry.train, recipe, views)
+        elif isinstance(recipe, LewmRecipe):
+            plan_windows(entry.recording, entry.train, recipe, views)
 
 
 def made_encoder(study: Study, name: str) -> Encoder | None:

@@ -227,7 +227,7 @@ def g1b_probe(
 def _numbers(where: str, values: ArrayLike) -> NDArray[np.float64]:
     """Real numbers as float64, masked ones as NaN; InputError where they are none."""
     if isinstance(values, np.ma.MaskedArray):
-        values = values.astype(np.float64).filled(np.nan)
+        values = np.ma.filled(values.astype(np.float64), np.nan)
     try:
         array = np.asarray(values)
         if array.dtype.kind == "c":

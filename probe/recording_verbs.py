@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
+from probe.encoder_import import holds_checkpoint, import_encoder, refuse_options
 from probe.terminal import DONE, FAILED, INTERRUPTED, TERMINATED, Terminal
 from probe.verbs import Json, Quiet, RecordingFolder, app, episodes_of
 
@@ -22,7 +22,8 @@ def import_(
         Path,
         typer.Argument(
             metavar="SOURCE",
-            help="A folder: a LeRobotDataset (v2.1, v3.0), parquet files with pictures, or ALOHA's HDF5.",
+            help="A folder: a LeRobotDataset (v2.1, v3.0), parquet files with pictures, or ALOHA's HDF5; or "
+            "an HDF5 file of LeWM or stable-worldmodel.",
         ),
     ],
     to: Annotated[Path, typer.Option("--to", help="The recording to make, e.g. recordings/bowls.")],
@@ -45,18 +46,47 @@ def import_(
         float | None,
         typer.Option("--fps", help="Rows a second, of a set that declares none; its own stamps are kept."),
     ] = None,
+    joints_from: Annotated[
+        str | None,
+        typer.Option("--joints-from", help="LeWM's HDF5: the column that holds the joints. (default: qpos)"),
+    ] = None,
     lenient: Annotated[
         bool, typer.Option("--lenient", help="Note counts that disagree as faults instead of stopping.")
+    ] = False,
+    view: Annotated[
+        str | None, typer.Option("--view", help="A LeWM's weights: the camera that it is to see.")
+    ] = None,
+    trust_pickle: Annotated[
+        bool,
+        typer.Option(
+            "--trust-pickle",
+            help="A pickled LeWM (*_object.ckpt): take its weights out, in a process of its own.",
+        ),
     ] = False,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Import recordings of another format, counting everything twice.
+    """Import recordings of another format, counting everything twice; or a LeWM's weights.
 
     Rows, decoded frames and metadata must agree; timestamps of the source are kept as they are beside the
     video's own. Stopped half way, the same command goes on where it was.
+
+    Weights (weights.pt, *.ckpt, *.safetensors, or their folder) become an encoder's folder that a study can
+    load.
     """
     terminal = Terminal(json, quiet)
+    if holds_checkpoint(source):
+        of_recordings = {
+            "--unit": unit,
+            "--calibration": calibration,
+            "--fps": fps,
+            "--joints-from": joints_from,
+            "--lenient": lenient,
+        }
+        refuse_options(of_recordings, "weights")
+        import_encoder(terminal, source, to, view, trust_pickle)
+        return
+    refuse_options({"--view": view, "--trust-pickle": trust_pickle}, "recordings")
     from hardware.importers import import_recording
     from hardware.recording import Recording
 
@@ -68,6 +98,7 @@ def import_(
             calibrations=_calibrations(calibration or []),
             lenient=lenient,
             fps=fps,
+            joints_from=joints_from,
             progress=progress,
         )
     recording = Recording.open(report.recording)
@@ -351,20 +382,27 @@ def check(
     pictures: Annotated[
         Path | None,
         typer.Option(
-            "--pictures", metavar="DIR", help="Save what warnings and failures saw, and the view map."
+            "--pictures",
+            metavar="DIR",
+            help="Save a picture of each warning and failure, and a heat map of views against joints.",
         ),
     ] = None,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Tell what each check that passed saw, too.")
+    ] = False,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Check a recording: files, clocks, joints, units, actions, frames, and whether frames and joints belong
     together.
 
-    Nothing is changed. Every finding is told at once, with its remedy; exit code 1 when one fails.
+    Nothing is changed. Every finding is told at once, with its remedy; exit code 1 when one fails. A check
+    that had nothing to look at, or too little to tell, is "not testable": no pass, and no alarm.
     """
     terminal = Terminal(json, quiet)
     from hardware.recording import Recording
     from probe.checks import check_recording, look
+    from probe.checks.screen import check_screen
 
     opened = Recording.open(recording)
     expected = _expected(expect or [], opened)
@@ -378,21 +416,14 @@ def check(
         checks = check_recording(
             opened, frames=frames, looks=looks, reference=other, expect=expected, progress=progress
         )
-    styles = {"pass": "green", "warn": "yellow", "fail": "bold red"}
-    for one in checks:
-        terminal.say(
-            f"  {one.name}  {one.message}"
-            + (f"\n      {one.remedy}" if one.remedy and one.state != "pass" else ""),
-            head=one.state,
-            style=styles[one.state],
-        )
-    counts: Counter[str] = Counter(one.state for one in checks)
-    terminal.say(", ".join(f"{counts[state]} {state}" for state in styles if counts[state]))
+    if terminal.talks:
+        for block in check_screen(checks, terminal.out.width, verbose):
+            terminal.out.print(block)
     if pictures is not None:
         from probe.checks.saving import save_pictures
 
-        for path in save_pictures(pictures, opened, checks, looks):
-            terminal.say(f"wrote {path}")
+        for line in save_pictures(pictures, opened, checks, looks).lines():
+            terminal.say(line)
     failed = [one.name for one in checks if one.state == "fail"]
     told = [{key: value for key, value in vars(one).items() if key != "picture"} for one in checks]
     terminal.result({"recording": str(recording), "checks": told, "failed": failed})
@@ -449,10 +480,16 @@ app.add_typer(export, name="export")
 @export.command("recording")
 def export_recording(
     recording: RecordingFolder,
-    to: Annotated[Path, typer.Option("--to", help="The folder to make.")],
-    format: Annotated[Literal["lerobot"], typer.Option("--format", help="A LeRobotDataset.")] = "lerobot",
+    to: Annotated[Path, typer.Option("--to", help="The folder to make; lewm: the file.")],
+    format: Annotated[
+        Literal["lerobot", "lewm"],
+        typer.Option("--format", help="A LeRobotDataset, or the HDF5 that LeWM and stable-worldmodel read."),
+    ] = "lerobot",
     anchor: Annotated[
-        str | None, typer.Option("--anchor", help="The view whose frames make the rows. (default: the first)")
+        str | None,
+        typer.Option(
+            "--anchor", help="The view whose frames make the rows; lewm: its `pixels`. (default: the first)"
+        ),
     ] = None,
     view: Annotated[
         list[str] | None, typer.Option("--view", help="A view to take along, again for each. (default: all)")
@@ -460,37 +497,66 @@ def export_recording(
     episodes: Annotated[
         str | None, typer.Option("--episodes", help="Which, e.g. 0-23. (default: all)")
     ] = None,
-    task: Annotated[str | None, typer.Option("--task", help="What the arm does, in words.")] = None,
+    image_size: Annotated[
+        int | None,
+        typer.Option(
+            "--image-size", min=1, help="lewm: pixels a side to resize to, e.g. 224. (default: as recorded)"
+        ),
+    ] = None,
+    task: Annotated[str | None, typer.Option("--task", help="lerobot: what the arm does, in words.")] = None,
     images: Annotated[
         bool,
         typer.Option(
-            "--images", help="Images as they were recorded, in place of LeRobot's smaller and lossy video."
+            "--images",
+            help="lerobot: images as they were recorded, in place of its smaller and lossy video.",
         ),
     ] = False,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Export a recording as a LeRobotDataset (needs the extra: pip install 'jointprobe\\[lerobot]').
+    """Export a recording as a LeRobotDataset (needs the extra: pip install 'jointprobe\\[lerobot]'), or as
+    HDF5 for LeWM and stable-worldmodel.
 
-    One row a frame of the anchor view. Angles are in degrees and a gripper whose travel is known in 0..100,
-    as LeRobot has them; actions are the targets that were sent; true capture times stand in columns of their
-    own. Research that looks at pixels wants --images: the video's compression smears slow motion.
+    One row a frame of the anchor view; actions are the targets that were sent.
+
+    lerobot: angles are in degrees and a gripper whose travel is known in 0..100, as LeRobot has them; true
+    capture times stand in columns of their own. Research that looks at pixels wants --images: the video's
+    compression smears slow motion.
+
+    lewm: one file; joints stay in the recording's units, frames are kept losslessly, and the action of each
+    episode's last row is NaN, as that format has it.
     """
     terminal = Terminal(json, quiet)
-    from hardware.exporters import export_lerobot
+    from hardware.exporters import ExportReport, WorldModelReport, export_lerobot, export_world_model
     from hardware.recording import Recording
 
+    report: ExportReport | WorldModelReport
+    opened = Recording.open(recording)
+    numbers = episodes_of(episodes) if episodes else None
     with terminal.progress() as progress:
-        report = export_lerobot(
-            Recording.open(recording),
-            to,
-            anchor=anchor,
-            views=view or None,
-            episodes=episodes_of(episodes) if episodes else None,
-            task=task,
-            images=images,
-            progress=progress,
-        )
+        if format == "lewm":
+            refuse_options({"--task": task, "--images": images}, "--format lewm")
+            report = export_world_model(
+                opened,
+                to,
+                anchor=anchor,
+                views=view or None,
+                episodes=numbers,
+                image_size=image_size,
+                progress=progress,
+            )
+        else:
+            refuse_options({"--image-size": image_size}, "--format lerobot")
+            report = export_lerobot(
+                opened,
+                to,
+                anchor=anchor,
+                views=view or None,
+                episodes=numbers,
+                task=task,
+                images=images,
+                progress=progress,
+            )
     for line in report.lines():
         terminal.say(line)
     terminal.result({"format": format, **report.describe()})

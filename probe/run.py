@@ -215,23 +215,21 @@ def _make_encoders(
     frozen: bool,
     progress: Progress | None,
 ) -> dict[str, Encoder]:
+    from reports.training_figure import draw_training
+
     for name in sorted(study.encoders, key=lambda name: "@" in name):  # another latent of W1 comes after W1
         made = encoder_recipe(study, name)
         if name not in loaded and made is not None:
             recipe, on = made
             entry = entries[on]
             base, at, latent = name.partition("@")
-            loaded[name] = (
-                loaded[base].with_output(latent)
-                if at
-                else train_encoder(
-                    entry.recording,
-                    entry.train,
-                    recipe,
-                    study.folder / "encoders" / name,
-                    progress=_named(progress, name),
-                )
-            )
+            if at:
+                loaded[name] = loaded[base].with_output(latent)
+            else:
+                to = study.folder / "encoders" / name
+                told = _named(progress, name)
+                loaded[name] = train_encoder(entry.recording, entry.train, recipe, to, progress=told)
+                draw_training(to)
             if frozen:
                 bars.bind_trained(
                     study.folder,

@@ -39,8 +39,13 @@ def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     make_recording(tmp_path / "recordings" / "bowls")
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)
-    rows = {"latents": rng.standard_normal((520, 4)), "joints": rng.standard_normal((520, 2))}
-    exec(text, {**rows, "episodes": np.repeat(np.arange(26), 20)})
+    rows = {
+        "latents": rng.standard_normal((1440, 4)),
+        "joints": rng.standard_normal((1440, 2)),
+        "actions": rng.standard_normal((1440, 2)),
+        "time_s": np.tile(np.arange(40) * 0.1, 36),
+    }
+    exec(text, {**rows, "episodes": np.repeat(np.arange(36), 40)})
 
 
 def test_the_first_two_commands_are_targets_of_the_makefile() -> None:

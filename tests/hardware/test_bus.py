@@ -362,8 +362,10 @@ def test_a_withheld_answer_never_fits_where_the_same_servos_own_is_missing(servo
     servos.always = spite
     accepted = 0
     with ServoBus(servos.port, margin_s=0.004) as bus:
-        end = time.monotonic() + 3 * OUTSTANDING_NS / 1e9
-        while time.monotonic() < end:
+        least = time.monotonic() + 3 * OUTSTANDING_NS / 1e9
+        # a busy computer gets fewer questions in, and has to go on for longer
+        while time.monotonic() < least or not (accepted > 17 and len(foisted) > 17 and bus.faults["busy"]):
+            assert time.monotonic() < least + 60
             try:
                 block = bus.read_block(IDS, time.monotonic_ns() + 20_000_000)
             except BusFault:
@@ -373,8 +375,7 @@ def test_a_withheld_answer_never_fits_where_the_same_servos_own_is_missing(servo
             if bus.confirm():
                 assert block.position.tolist() == expected
                 accepted += 1
-        assert bus.faults["busy"]  # it ran out of lengths, and waited
-    assert accepted > 17 and len(foisted) > 17
+        assert bus.faults["busy"]  # it ran out of lengths, or had to space its questions, and waited
 
 
 def test_where_nobody_is_in_a_hurry_a_free_length_is_waited_for(servos: PtyServos, bus: ServoBus) -> None:

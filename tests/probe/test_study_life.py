@@ -11,10 +11,11 @@ import h5py
 import numpy as np
 import pytest
 
-from bars import Ledger, Results
+from bars import Ledger, Results, Study
 from encoders import LatentStore
-from hardware import Recording
+from hardware import InputError, Recording
 from probe.cli import main
+from probe.facts import encoder_recipe
 from tests.probe.studies import STUDY, make_study
 from tests.recordings import make_recording
 
@@ -279,3 +280,32 @@ def test_train_is_a_verb_of_its_own(run: Run, tmp_path: Path) -> None:
     assert code == 0 and len(json.loads(out)["fingerprint"]) == 64
     code, _, err = run("train", tmp_path / "moves", "--to", tmp_path / "v", "--set", "step=3")
     assert code == 2 and "did you mean 'steps'" in err
+
+
+def test_a_trained_encoder_that_is_loaded_has_its_twin_too(probed: Path, tmp_path: Path) -> None:
+    """The twin's recipe is the one that the folder keeps, so it is the very control of the first study."""
+    first = copy(probed, tmp_path)
+    text = (first / "study.yaml").read_text()
+    start, end = text.index("    train: {kind: cnn"), text.index("  untrained:")
+    second = first.parent / "second"
+    second.mkdir()
+    (second / "study.yaml").write_text(f"{text[:start]}    load: ../small/encoders/W1\n{text[end:]}")
+    study = Study.load(second)
+    recipe, on = encoder_recipe(study, "untrained")
+    assert (recipe, on) == encoder_recipe(Study.load(first), "untrained")
+    (first / "encoders" / "W1" / "encoder.json").unlink()
+    with pytest.raises(InputError, match="W1 was not trained by a cnn or lewm recipe, as far as"):
+        encoder_recipe(study, "untrained")
+
+
+def test_a_view_or_group_that_is_expected_and_not_there_is_refused_at_the_freeze(
+    run: Run, tmp_path: Path
+) -> None:
+    for expected, said in (
+        ("top: joint0", "'top' is not among its views"),
+        ("front: arm9", "'arm9' is not a"),
+    ):
+        text = STUDY.replace("evaluate: 4-5}", f"evaluate: 4-5, expect: {{{expected}}}}}")
+        study = make_study(tmp_path / expected[:3], text)
+        code, _, err = run("freeze", study)
+        assert code == 2 and said in err and "data.moves.expect" in err
