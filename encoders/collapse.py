@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import torch
 
 START_SHARE = 0.1  # of the steps, in which an encoder may still be finding its directions
-RANK_SHARE = 0.1  # of the way from one direction to all of them
+LEAST_RANK = 1.5
+RANK_SHARE = 0.1  # of the way from one direction to all of them, where they are few
 LEAST_STD = 0.1  # the regularisers hold each dimension near 1
 IN_A_ROW = 2  # logged steps
 
@@ -65,11 +66,11 @@ class Spread:
 class CollapseWatch:
     """Looks at the logged steps of one training and speaks once.
 
-    Collapsed are latents whose median standard deviation is below 0.1, or whose effective rank is below
-    1 + 0.1 (min(D, N - 1) - 1) and not above that of the first logged step, at two logged steps in a row
-    after the first tenth of the steps. Both are needed: without SIGReg latents shrink towards a point in all
-    directions alike, which no rank shows; and a healthy LeWM begins with few directions and finds others. The
-    threshold of the rank is a tenth of the dimensions where they are many, and lets two dimensions be two.
+    Collapsed are latents whose median standard deviation is below 0.1, or whose effective rank is below 1.5
+    (below 1 + 0.1 (most - 1) where there are fewer than six dimensions, which lets two be two), at two logged
+    steps in a row after the first tenth of the steps. Both are needed: without SIGReg latents shrink towards a
+    point in all directions alike, which no rank shows. The rank is not held against D: latents of an arm with
+    six joints have an effective rank of 4 to 13 when all is well, and the fewest of them read joints best.
 
     Parameters
     ----------
@@ -80,18 +81,15 @@ class CollapseWatch:
 
     def __init__(self, steps: int, most: int, remedy: str) -> None:
         self.steps, self.remedy = steps, remedy
-        self.least_rank = 1 + RANK_SHARE * (most - 1)
+        self.least_rank = min(LEAST_RANK, 1 + RANK_SHARE * (most - 1))
         self.most = most
-        self._first_rank: float | None = None
         self._in_a_row = 0
         self.told = False
 
     def look(self, step: int, terms: Mapping[str, float]) -> str:
         """The warning that a logged step gives, else "". Feed it every step that was logged, in order."""
         rank, median = terms["effective_rank"], terms["median_std"]
-        self._first_rank = rank if self._first_rank is None else self._first_rank
-        few = rank < self.least_rank and rank <= self._first_rank
-        low = step > START_SHARE * self.steps and (few or median < LEAST_STD)
+        low = step > START_SHARE * self.steps and (rank < self.least_rank or median < LEAST_STD)
         self._in_a_row = self._in_a_row + 1 if low else 0
         if self.told or self._in_a_row < IN_A_ROW:
             return ""

@@ -115,15 +115,32 @@ class Episode:
             return JointLog(time_ns, source_timestamp=stamps, **wide)
 
     def actions(self) -> ActionLog | None:
-        """What was sent to the arm, or None where it was not logged."""
+        """What was sent to the arm, or None where it was not logged; equal lengths, as many columns as
+        recording.yaml has names.
+        """
         with _opened(self.path) as file:
             if "actions" not in file:
                 return None
-            return ActionLog(
+            log = ActionLog(
                 _array(file, "actions/time_ns", np.int64, 1),
                 _array(file, "actions/target", np.float64, 2),
                 _array(file, "actions/raw", np.float64, 2, optional=True),
             )
+        columns = log.target.shape[1]
+        if self.info.actions is not None and columns != len(self.info.actions.names):
+            raise InputError(
+                f"{self.path}, actions/target",
+                f"has {columns} columns, recording.yaml names {len(self.info.actions.names)}",
+                "restore the file from a copy",
+            )
+        for name, values in (("target", log.target), ("raw", log.raw)):
+            if values is not None and len(values) != len(log.time_ns):
+                raise InputError(
+                    f"{self.path}, actions/{name}",
+                    f"has {len(values)} rows, actions/time_ns has {len(log.time_ns)}",
+                    "restore the file from a copy",
+                )
+        return log
 
     def knots(self) -> KnotLog | None:
         """The knots of a walk, or None for other motions."""
@@ -206,8 +223,17 @@ class Episode:
                     )
                 yield image
 
+    def _require_frames(self, group: str, wanted: np.ndarray, stored: int) -> None:
+        if len(wanted) and wanted[-1] >= stored:
+            raise InputError(
+                f"{self.path}, {group}",
+                f"stores {stored} frames, and its time_ns counts more",
+                "restore the file from a copy",
+            )
+
     def _rgb8(self, file: h5py.File, group: str, wanted: np.ndarray) -> Iterator[np.ndarray]:
         data = _dataset(file, f"{group}/frames", np.uint8, 4)
+        self._require_frames(group, wanted, len(data))
         step = data.chunks[0] if data.chunks else 1
         start, block = -1, np.empty(0)
         for index in wanted:
@@ -220,6 +246,7 @@ class Episode:
         data = _dataset(file, f"{group}/data", np.uint8, 1)
         offset = _array(file, f"{group}/offset", np.int64, 1)
         length = _array(file, f"{group}/length", np.int64, 1)
+        self._require_frames(group, wanted, min(len(offset), len(length)))
         for index in wanted:
             first, size = int(offset[index]), int(length[index])
             if first < 0 or size < 0 or first + size > len(data) or size > MAX_CHUNK_BYTES:

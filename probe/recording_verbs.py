@@ -409,7 +409,7 @@ def check(
     if pictures is not None:
         from probe.checks.saving import picture_folder
 
-        picture_folder(pictures)  # said now, not after minutes of looking
+        picture_folder(pictures, opened)  # said now, not after minutes of looking
     other = None if reference is None else Recording.open(reference)
     with terminal.progress() as progress:
         looks = look(opened, progress) if frames and opened.info.views else []

@@ -5,6 +5,7 @@ Each cycle of the loop moves the physics by exactly one joint period, so an hour
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -79,8 +80,11 @@ class LockStep:
     def run(self, cycles: int) -> None:
         """So many cycles, or fewer when something trips."""
         for _ in range(cycles):
+            busy = self.loop.faults["bus_busy"]
             self.loop.cycle()
             self.clock.ns += PERIOD_NS
+            if self.loop.faults["bus_busy"] > busy:
+                time.sleep(PERIOD_NS / 1e9)  # the bus waits in real time: simulated time must not run ahead
             if self.loop.trip is not None or self.loop.lost is not None:
                 return
 

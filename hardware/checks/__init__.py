@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from hardware.checks.actions import (
     check_action_lag,
     check_actions,
+    check_actions_readable,
     check_directions,
     check_joint_order,
     pair_actions,
@@ -68,7 +69,7 @@ def check_recording(
     """
     episodes = [recording.episode(index) for index in recording.episode_indices]
     logs, unreadable = read_joints(episodes)
-    actions = read_actions(recording, logs)
+    actions, without = read_actions(recording, logs)
     pairing = pair_actions(recording, logs, actions)
     if not frames:
         seen: list[Look] = []
@@ -90,6 +91,7 @@ def check_recording(
         check_joint_leaps(recording, logs),
         check_raw_ticks(recording, logs),
         check_stuck_joints(recording, logs, seen),
+        check_actions_readable(recording, without),
         check_actions(recording, logs, actions),
         check_action_lag(recording, pairing),
         check_directions(pairing),

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hardware.calibration import is_gripper
-from hardware.checks.check import Check, counted, not_testable
+from hardware.checks.check import Check, and_more, counted, not_testable
 from hardware.episode import ActionLog, JointLog
 from hardware.errors import InputError
 from hardware.recording import Recording
@@ -25,17 +25,44 @@ FOLLOWS, BETTER, BETTER_Z = 0.8, 0.15, 0.7
 VELOCITY = 0.7  # of an action with the velocity it commands, which is noisy (0.99 on a Dobot CR5)
 
 
-def read_actions(recording: Recording, logs: dict[int, JointLog]) -> dict[int, ActionLog]:
-    """What was sent, by episode; damaged files and episodes without actions are left out."""
-    found = {}
+def read_actions(
+    recording: Recording, logs: dict[int, JointLog]
+) -> tuple[dict[int, ActionLog], dict[int, str]]:
+    """What was sent, by episode, and what is wrong with the episodes that are left out."""
+    found: dict[int, ActionLog] = {}
+    wrong: dict[int, str] = {}
     for index in logs:
         try:
             actions = recording.episode(index).actions()
-        except InputError:
-            continue  # its hash says so
-        if actions is not None and len(actions.target):
+        except InputError as error:
+            wrong[index] = str(error)
+            continue
+        if actions is None or not len(actions.target):
+            if recording.info.actions is not None:
+                wrong[index] = "it has no action, and recording.yaml declares them"
+            continue
+        bad = int((~np.isfinite(actions.target)).any(axis=1).sum())
+        if bad:
+            wrong[index] = f"{counted(bad, 'row')} of its {len(actions.target)} actions hold no number"
+        else:
             found[index] = actions
-    return found
+    return found, wrong
+
+
+def check_actions_readable(recording: Recording, wrong: dict[int, str]) -> Check:
+    """Whether every episode has the actions that recording.yaml declares, whole and in numbers."""
+    if recording.info.actions is None:
+        return not_testable("actions_readable", "the recording has no actions")
+    if not wrong:
+        return Check("actions_readable", "pass", "all actions can be read and are finite numbers")
+    first = next(iter(wrong))
+    return Check(
+        "actions_readable",
+        "fail",
+        f"episode {first}: {wrong[first]}{and_more(wrong)}",
+        {"episodes": list(wrong)},
+        "restore these files from a copy, or leave the episodes out where actions matter (ranking, LeWM)",
+    )
 
 
 def check_actions(recording: Recording, logs: dict[int, JointLog], actions: dict[int, ActionLog]) -> Check:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -38,12 +39,14 @@ class Saved:
         return told
 
 
-def picture_folder(folder: str | Path) -> Path:
-    """A folder that pictures can be written to; InputError where it cannot be made.
+def picture_folder(folder: str | Path, recording: Recording) -> Path:
+    """A folder that pictures can be written to; InputError where it cannot be made, or lies in the recording.
 
     One that is not there is made and removed again: it is there for good only with a picture in it.
     """
     folder = Path(folder)
+    if Path(os.path.realpath(folder)).is_relative_to(os.path.realpath(recording.folder)):
+        raise InputError(folder, "lies inside the recording, which is only read", "choose another folder")
     if folder.exists() and not folder.is_dir():
         raise InputError(folder, "is a file", "name a folder for the pictures")
     if not folder.exists():
@@ -62,7 +65,7 @@ def save_pictures(
     ------
     InputError : the folder cannot be made, or a file cannot be written.
     """
-    folder = picture_folder(folder)
+    folder = picture_folder(folder, recording)
     rows = pixel_rows(recording, looks) if looks else {}
     files: dict[Path, bytes] = {}
     unseen = []

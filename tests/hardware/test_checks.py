@@ -22,7 +22,7 @@ PERIOD_NS, FRAME_NS = 10_000_000, 100_000_000
 JOINT_NAMES = [
     *("hashes", "contiguity", "joints", "counts", "clock_order", "clock_rate", "clock_steps", "still_joints"),
     *("joint_limits", "joint_offsets", "units", "sentinels", "joint_leaps", "raw_ticks", "stuck_joints"),
-    *("actions", "action_lag", "directions", "joint_order", "faults"),
+    *("actions_readable", "actions", "action_lag", "directions", "joint_order", "faults"),
 ]
 NAMES = [
     *(*JOINT_NAMES, "decoded", "black_frames", "repeated_frames", "frozen_frames", "repeat_pattern"),
@@ -209,8 +209,8 @@ def test_what_has_nothing_to_look_at_is_no_pass(tmp_path: Path) -> None:
     checks = checked(recording)
     untestable = {name for name, check in checks.items() if check.state == "not testable"}
     assert untestable == {
-        *("joint_limits", "joint_offsets", "raw_ticks", "actions", "action_lag", "directions", "joint_order"),
-        *("units", "identical_views", "shared_frames", "first_frames"),
+        *("joint_limits", "joint_offsets", "raw_ticks", "actions_readable", "actions", "action_lag"),
+        *("directions", "joint_order", "units", "identical_views", "shared_frames", "first_frames"),
     }
     assert not any(checks[name].alarm for name in untestable)
 
@@ -346,3 +346,45 @@ def test_episodes_that_were_meant_and_are_not_there_are_named(tmp_path: Path) ->
         if one.name == "contiguity"
     ]
     assert check.state == "fail" and "2 of 3 episodes not sealed" in check.message
+
+
+def resized(file: h5py.File, name: str, values: np.ndarray | None) -> None:
+    del file[name]
+    if values is not None:
+        file.create_dataset(name, data=values, fletcher32=True, chunks=True)
+
+
+@pytest.mark.parametrize(
+    ("damage", "check", "said"),
+    [
+        (
+            lambda file: resized(file, "actions/target", file["actions/target"][:-5]),
+            "actions_readable",
+            "rows",
+        ),
+        (
+            lambda file: resized(file, "actions/target", np.zeros((ROWS, 7))),
+            "actions_readable",
+            "has 7 columns, recording.yaml names 2",
+        ),
+        (
+            lambda file: resized(file, "actions/target", np.full((ROWS, 2), np.nan)),
+            "actions_readable",
+            f"{ROWS} rows of its {ROWS} actions hold no number",
+        ),
+        (lambda file: resized(file, "actions", None), "actions_readable", "it has no action, and"),
+        (
+            lambda file: resized(file, "views/front/frames", file["views/front/frames"][:-3]),
+            "decoded",
+            f"stores {FRAMES - 3} frames, and its time_ns counts more",
+        ),
+    ],
+)
+def test_streams_that_contradict_each_other_are_named(
+    tmp_path: Path, damage: Callable[[h5py.File], None], check: str, said: str
+) -> None:
+    recording = record(tmp_path / "rec")
+    with h5py.File(tmp_path / "rec/episodes/000001.h5", "r+") as file:
+        damage(file)
+    found = checked(recording)[check]
+    assert found.state == "fail" and said in found.message and "1" in found.message
