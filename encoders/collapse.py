@@ -68,9 +68,9 @@ class CollapseWatch:
 
     Collapsed are latents whose median standard deviation is below 0.1, or whose effective rank is below 1.5
     (below 1 + 0.1 (most - 1) where there are fewer than six dimensions, which lets two be two), at two logged
-    steps in a row after the first tenth of the steps. Both are needed: without SIGReg latents shrink towards a
-    point in all directions alike, which no rank shows. The rank is not held against D: latents of an arm with
-    six joints have an effective rank of 4 to 13 when all is well, and the fewest of them read joints best.
+    steps in a row after the first tenth of the steps. Both are needed: without SIGReg latents shrink towards
+    a point in all directions alike, which no rank shows. The rank is not held against D: of the simulated arm
+    with its six joints healthy latents have an effective rank of 4 to 13, and those with 4 read joints best.
 
     Parameters
     ----------

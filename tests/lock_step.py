@@ -72,9 +72,16 @@ class LockStep:
     """The loop, the arm and the emulator, run cycle by cycle."""
 
     def __init__(
-        self, loop: JointLoop, clock: StepClock, notes: Notes, twin: TwinArm, bus: ServoBusEmulator
+        self,
+        loop: JointLoop,
+        clock: StepClock,
+        notes: Notes,
+        twin: TwinArm,
+        bus: ServoBusEmulator,
+        steps: LockStepClock,
     ) -> None:
         self.loop, self.clock, self.notes, self.twin, self.bus = loop, clock, notes, twin, bus
+        self.steps = steps
         self.arm = loop.arm
 
     def run(self, cycles: int) -> None:
@@ -84,7 +91,10 @@ class LockStep:
             self.loop.cycle()
             self.clock.ns += PERIOD_NS
             if self.loop.faults["bus_busy"] > busy:
-                time.sleep(PERIOD_NS / 1e9)  # the bus waits in real time: simulated time must not run ahead
+                # Nothing was asked, and the arm moves on all the same. The bus waits in real time, which
+                # simulated time must not run ahead of.
+                self.steps.tick()
+                time.sleep(PERIOD_NS / 1e9)
             if self.loop.trip is not None or self.loop.lost is not None:
                 return
 
@@ -123,6 +133,6 @@ def lock_step(folder: Path, limits: SafetyLimits = PATIENT) -> Iterator[LockStep
         notes = Notes(clock)
         try:
             loop = JointLoop(arm, 1e9 / PERIOD_NS, notes, Guard(arm.joint_names, limits), clock)
-            yield LockStep(loop, clock, notes, twin, bus)
+            yield LockStep(loop, clock, notes, twin, bus, steps)
         finally:
             arm.close()
