@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hardware.calibration import is_gripper
-from hardware.checks.check import Check, and_more, counted, not_testable
+from hardware.checks.check import Check, counted, not_testable, readable
 from hardware.episode import ActionLog, JointLog
 from hardware.errors import InputError
 from hardware.recording import Recording
@@ -53,14 +53,10 @@ def check_actions_readable(recording: Recording, wrong: dict[int, str]) -> Check
     """Whether every episode has the actions that recording.yaml declares, whole and in numbers."""
     if recording.info.actions is None:
         return not_testable("actions_readable", "the recording has no actions")
-    if not wrong:
-        return Check("actions_readable", "pass", "all actions can be read and are finite numbers")
-    first = next(iter(wrong))
-    return Check(
+    return readable(
         "actions_readable",
-        "fail",
-        f"episode {first}: {wrong[first]}{and_more(wrong)}",
-        {"episodes": list(wrong)},
+        wrong,
+        "all actions can be read and are finite numbers",
         "restore these files from a copy, or leave the episodes out where actions matter (ranking, LeWM)",
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Sized
+from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -36,6 +36,15 @@ class Check:
 def not_testable(name: str, why: str, evidence: dict[str, Any] | None = None, remedy: str = "") -> Check:
     """A check that had nothing to look at, or too little to tell, and says why."""
     return Check(name, "not testable", why, evidence or {}, remedy)
+
+
+def readable(name: str, unreadable: Mapping[int, str], sound: str, remedy: str) -> Check:
+    """What a check says of episodes whose rows cannot be read: the first of them, and how many more."""
+    if not unreadable:
+        return Check(name, "pass", sound)
+    first = next(iter(unreadable))
+    message = f"episode {first}: {unreadable[first]}{and_more(unreadable)}"
+    return Check(name, "fail", message, {"episodes": list(unreadable)}, remedy)
 
 
 def and_more(found: Sized) -> str:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
-from hardware.checks.check import Check, State, and_more, counted, in_words, not_testable, short
+from hardware.checks.check import Check, State, and_more, counted, in_words, not_testable, readable, short
 from hardware.episode import Episode, JointLog
 from hardware.errors import InputError
 from hardware.recording import Recording
@@ -96,16 +96,8 @@ def check_contiguity(recording: Recording) -> Check:
 
 
 def check_joints_readable(unreadable: dict[int, str]) -> Check:
-    if not unreadable:
-        return Check("joints", "pass", "all joint rows can be read and are finite numbers")
-    first = next(iter(unreadable))
-    return Check(
-        "joints",
-        "fail",
-        f"episode {first}: {unreadable[first]}{and_more(unreadable)}",
-        {"episodes": list(unreadable)},
-        "restore these files from a copy, or leave the episodes out",
-    )
+    sound = "all joint rows can be read and are finite numbers"
+    return readable("joints", unreadable, sound, "restore these files from a copy, or leave the episodes out")
 
 
 def check_counts(recording: Recording, logs: dict[int, JointLog]) -> Check:

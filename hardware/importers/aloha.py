@@ -26,17 +26,18 @@ file really stores before anything is allocated.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import h5py
 import hdf5plugin  # noqa: F401  registers compressions with HDF5
 import numpy as np
 
-from hardware.episode import _array, _dataset, _read, _refuse_foreign
+from hardware.episode import _array, _dataset, _read
 from hardware.errors import InputError
 from hardware.frames import MAX_PIXELS
 from hardware.importers.episode_files import episode_files, files_sha256, require_rate
+from hardware.importers.hdf5_columns import opened_foreign
 from hardware.importers.lerobot import NAME
 from hardware.importers.pictures import Header, NotPicture, Pictures, encoded_pictures, picture_header
 from hardware.importers.source import Disagreements, Rows, SourceView
@@ -238,24 +239,14 @@ class AlohaSet:
 # -- inside a file -----------------------------------------------------------------------------------------
 
 
-@contextmanager
-def _opened(path: Path) -> Iterator[h5py.File]:
-    """Open for reading; refuse what reaches outside the file."""
-    try:
-        file = h5py.File(path, "r")
-    except OSError as error:
-        truncated = "is truncated" if "truncated" in str(error) else "is not a readable HDF5 file"
-        raise InputError(path, truncated, RESTORE) from None
-    with file:
-        try:
-            _refuse_foreign(file, path)
-            if not isinstance(file.get("observations"), h5py.Group):
-                raise InputError(path, "holds no group 'observations': it is no ALOHA-style episode", RESTORE)
-            yield file
-        except InputError:
-            raise
-        except (OSError, RuntimeError, LookupError, TypeError, ValueError) as error:  # h5py's, of damage
-            raise InputError(path, f"is damaged ({str(error)[:150]})", RESTORE) from None
+def _opened(path: Path) -> AbstractContextManager[h5py.File]:
+    """Open for reading; refuse what reaches outside the file, and files of other kinds."""
+    return opened_foreign(path, _refuse_others, RESTORE)
+
+
+def _refuse_others(file: h5py.File, path: Path) -> None:
+    if not isinstance(file.get("observations"), h5py.Group):
+        raise InputError(path, "holds no group 'observations': it is no ALOHA-style episode", RESTORE)
 
 
 def _table(file: h5py.File, name: str) -> h5py.Dataset:

@@ -4,13 +4,15 @@ before a row is read, and reading some rows of it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import h5py
 import numpy as np
 
-from hardware.episode import _dataset
+from hardware.episode import _dataset, _refuse_foreign
 from hardware.errors import InputError
 from hardware.frames import MAX_PIXELS
 from hardware.importers.pictures import Header
@@ -20,6 +22,28 @@ MAX_LIST = 1 << 22
 MAX_TABLE_BYTES = 256 << 20  # rows of a column that are read at once
 STEP_BYTES = 8 << 20  # pictures held in memory at once, or one chunk
 RESTORE = "restore the file from its source"
+
+
+@contextmanager
+def opened_foreign(path: Path, check: Callable[[h5py.File, Path], None], restore: str) -> Iterator[h5py.File]:
+    """Open a file of others for reading; refuse what reaches outside it, and what `check` refuses.
+
+    Whatever h5py raises inside the block is damage: one InputError with `restore` for its remedy.
+    """
+    try:
+        file = h5py.File(path, "r")
+    except OSError as error:
+        truncated = "is truncated" if "truncated" in str(error) else "is not a readable HDF5 file"
+        raise InputError(path, truncated, restore) from None
+    with file:
+        try:
+            _refuse_foreign(file, path)
+            check(file, path)
+            yield file
+        except InputError:
+            raise
+        except (OSError, RuntimeError, LookupError, TypeError, ValueError) as error:  # h5py's, of damage
+            raise InputError(path, f"is damaged ({str(error)[:150]})", restore) from None
 
 
 def is_column(data: Any) -> bool:

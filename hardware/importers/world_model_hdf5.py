@@ -30,14 +30,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import h5py
 import hdf5plugin  # noqa: F401  registers compressions with HDF5
 import numpy as np
 
-from hardware.episode import _refuse_foreign
 from hardware.errors import InputError
 from hardware.importers.episode_files import require_rate
 from hardware.importers.episode_spans import LENGTHS, OFFSETS, episode_spans
@@ -49,6 +48,7 @@ from hardware.importers.hdf5_columns import (
     is_table,
     number_column,
     number_rows,
+    opened_foreign,
     picture_column,
     picture_rows,
     text_attribute,
@@ -346,23 +346,9 @@ def _files_in(folder: Path) -> list[Path]:
     return found
 
 
-@contextmanager
-def _opened(path: Path) -> Iterator[h5py.File]:
+def _opened(path: Path) -> AbstractContextManager[h5py.File]:
     """Open for reading; refuse what reaches outside the file, and files of other kinds."""
-    try:
-        file = h5py.File(path, "r")
-    except OSError as error:
-        truncated = "is truncated" if "truncated" in str(error) else "is not a readable HDF5 file"
-        raise InputError(path, truncated, RESTORE) from None
-    with file:
-        try:
-            _refuse_foreign(file, path)
-            _refuse_others(file, path)
-            yield file
-        except InputError:
-            raise
-        except (OSError, RuntimeError, LookupError, TypeError, ValueError) as error:  # h5py's, of damage
-            raise InputError(path, f"is damaged ({str(error)[:150]})", RESTORE) from None
+    return opened_foreign(path, _refuse_others, RESTORE)
 
 
 def _refuse_others(file: h5py.File, path: Path) -> None:
