@@ -38,7 +38,7 @@ def bind_trained(
     event, after the first, that says why.
     """
     study, ledger, binding = _in_force(study_folder)
-    if encoder not in study.encoders:
+    if encoder not in study.networks:
         raise StudyError(f"encoder {encoder}", "is not in study.yaml")
     bound = binding.encoders.get(encoder, {})
     recipe = bound.get("recipe_sha256")

@@ -16,7 +16,8 @@ from bars.errors import StudyError
 from bars.events import Extracted
 from bars.judging import FEWEST_EPISODES
 from bars.ledger import Event, Ledger
-from bars.study import STUDY_FILE, Study, base_encoder
+from bars.seeds import base_encoder
+from bars.study import STUDY_FILE, Study
 from bars.study_checks import unknown_joint
 
 HOW_TO_SUPERSEDE = (
@@ -108,11 +109,11 @@ def _check_facts(study: Study, facts: FreezeFacts) -> None:
     for name, data in facts.data.items():
         check_data(study, name, data)
     for name in facts.encoders:
-        if name not in study.encoders:
+        if name not in study.networks:
             raise StudyError(f"encoder {name}", "is not in study.yaml")
-    for name in study.encoders:
+    for name in study.networks:
         known = facts.encoders.get(name, {})
-        if not known and not study.encoders[base_encoder(name)].optional:
+        if not known and not study.networks[base_encoder(name)].optional:
             raise StudyError(
                 f"encoder {name}",
                 "has neither weights nor a recipe to bind",
@@ -190,7 +191,7 @@ def check_frozen(study_folder: Path | str, facts: FreezeFacts) -> list[Mismatch]
         mismatches += _recording_mismatches(name, binding.data.get(name), facts.data.get(name))
     optional = set()
     if not mismatches or found_study == binding.study_sha256:
-        optional = {name for name, entry in Study.load(folder).encoders.items() if entry.optional}
+        optional = {name for name, entry in Study.load(folder).networks.items() if entry.optional}
     for name in dict.fromkeys((*binding.encoders, *facts.encoders)):
         bound, now = binding.encoders.get(name), facts.encoders.get(name)
         if now is None and name in optional:

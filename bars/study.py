@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -22,6 +23,7 @@ from bars.bar import Bar, parse_bar
 from bars.episodes import parse_episodes
 from bars.files import read_bytes
 from bars.measurement import ENCODER_PATTERN, NAME_PATTERN, difference_path
+from bars.seeds import base_encoder, networks_of
 from bars.strict_yaml import MAX_BYTES, read_yaml
 
 STUDY_FILE = "study.yaml"
@@ -134,6 +136,7 @@ class EncoderEntry(Entry):
         study's folder.
     precision : of a given frozen network's products; bf16 is twice as fast where the machine has it.
     train : a recipe; its keys are the encoders room's.
+    seeds : of a recipe: one network each, measured by itself; the encoder's own numbers are means over them.
     on : the data entry on whose train episodes a recipe is trained (or an untrained one's input and
         batch-norm statistics are measured).
     twin_of : for `untrained:KIND`, the encoder whose recipe gives its architecture: trained here, or loaded
@@ -145,6 +148,9 @@ class EncoderEntry(Entry):
 
     load: NonEmpty | None = None
     train: dict[str, Any] | None = None
+    seeds: tuple[Annotated[int, Field(strict=True, ge=0, lt=1 << 63)], ...] | None = Field(
+        default=None, min_length=2, max_length=100
+    )
     on: Name | None = None
     twin_of: Name | None = None
     views: list[NonEmpty] | None = Field(default=None, min_length=1)
@@ -166,6 +172,12 @@ class EncoderEntry(Entry):
             raise ValueError("has precision, which is for given networks; a recipe says it under train")
         if self.twin_of is not None and not untrained:
             raise ValueError("has twin_of, which is for load: untrained:KIND only")
+        if self.seeds is not None and self.train is None:
+            raise ValueError("has seeds, which are for a recipe; an untrained twin has those of its twin")
+        if self.seeds is not None and len(set(self.seeds)) < len(self.seeds):
+            raise ValueError(f"names a seed twice: {', '.join(map(str, self.seeds))}")
+        if self.seeds is not None and "seed" in (self.train or {}):
+            raise ValueError("has seeds beside the seed of its recipe; leave one of the two out")
         return self
 
 
@@ -331,6 +343,16 @@ class Study(Entry):
         """`ENCODER` or `ENCODER/DATA`: how a measurement path starts."""
         return encoder if data == self.first_data else f"{encoder}/{data}"
 
+    @cached_property
+    def networks(self) -> dict[str, EncoderEntry]:
+        """What is made and probed: the encoders, those of several seeds once a seed (`W1_s0`, `W1_s1`)."""
+        return {made: one for name in self.encoders for made, one in networks_of(self.encoders, name).items()}
+
+    def seeds_of(self, encoder: str) -> list[str]:
+        """The networks, one a seed, over which an encoder's numbers are means; none where it is one."""
+        made = list(networks_of(self.encoders, encoder))
+        return made if made != [encoder] else []
+
     def bars_of(self, claim: str) -> list[BarEntry]:
         return [entry for entry in self.bars if entry.claim == claim]
 
@@ -348,13 +370,13 @@ class Study(Entry):
 
     def encoder_views(self, encoder: str, data: str | None = None) -> list[str]:
         """The views an encoder sees: its own, else those of the data entry it trains on or is given."""
-        entry = self.encoders[base_encoder(encoder)]
+        entry = self.networks.get(base_encoder(encoder)) or self.encoders[base_encoder(encoder)]
         return entry.views or self.data[entry.on or data or self.first_data].views
 
     def encoder_folder(self, encoder: str) -> Path | None:
         """Where an encoder's weights lie: `encoders/NAME` when made here, else its folder, if any."""
         encoder = base_encoder(encoder)
-        entry = self.encoders[encoder]
+        entry = self.networks[encoder]
         if entry.load is None or entry.load.startswith("untrained:"):
             return self._folder / "encoders" / encoder
         kind, _, rest = entry.load.rpartition(":")
@@ -362,11 +384,6 @@ class Study(Entry):
             return None
         folder = self._folder / rest
         return None if kind == "transformers" and not folder.is_dir() else folder
-
-
-def base_encoder(encoder: str) -> str:
-    """The encoder whose latent `encoder` is: W1 of W1@cls, and W1 of W1."""
-    return encoder.partition("@")[0]
 
 
 def study_file(path: Path | str) -> Path:

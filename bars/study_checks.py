@@ -11,6 +11,7 @@ from pydantic_core import ErrorDetails
 from bars.bar import bar_paths
 from bars.errors import StudyError
 from bars.measurement import METRICS, NEEDS_PART, R2_MEANS, USUAL_PART, MeasurementPath, part_names
+from bars.seeds import base_encoder
 from bars.strict_yaml import Document, FieldPath
 from bars.study import (
     GIVEN_OR_TRAINED,
@@ -24,7 +25,6 @@ from bars.study import (
     Registration,
     Series,
     Study,
-    base_encoder,
 )
 
 _MODELS: dict[str, type[BaseModel]] = {
@@ -111,6 +111,14 @@ def check_study(study: Study, document: Document) -> None:
         _check_split(study, document, name, data)
     for name, encoder in study.encoders.items():
         _check_encoder(study, document, name, encoder)
+    for name in study.encoders:
+        for made in study.seeds_of(name):
+            if made in study.encoders:
+                raise StudyError(
+                    document.where(("encoders", made)),
+                    f"has the name of one of the networks of {name}, one for each seed",
+                    "rename it",
+                )
     _check_claims(study, document)
     _check_bars(study, document)
 
@@ -186,7 +194,7 @@ def _check_other_latent(study: Study, document: Document, name: str, entry: Enco
         raise StudyError(
             document.where(("encoders", name)), f"there is no encoder {base}", nearest(base, bases)
         )
-    for field in ("load", "train", "on", "twin_of", "views", "precision", "optional"):
+    for field in ("load", "train", "on", "twin_of", "seeds", "views", "precision", "optional"):
         if field in entry.model_fields_set:
             raise StudyError(
                 document.where(("encoders", name, field)),
@@ -245,7 +253,7 @@ def _check_bars(study: Study, document: Document) -> None:
 
 def path_problem(study: Study, path: MeasurementPath) -> tuple[str, str] | None:
     """What is wrong with a path in this study (problem, remedy), or None."""
-    if path.encoder not in study.encoders:
+    if path.encoder not in (study.encoders.keys() | study.networks.keys()):
         return f"{path} names no encoder of the study", nearest(path.encoder, study.encoders)
     if path.data is not None and path.data not in study.data:
         return f"{path} names no data entry of the study", nearest(path.data, study.data)
@@ -260,7 +268,7 @@ def path_problem(study: Study, path: MeasurementPath) -> tuple[str, str] | None:
             f"write {path}.{USUAL_PART.get(path.metric, 'mean')}",
         )
     data = study.data[path.data or study.first_data]
-    for view in study.encoders[base_encoder(path.encoder)].views or ():
+    for view in study.encoder_views(path.encoder):
         if view not in data.views:
             return (
                 f"{path}: {path.encoder} sees the view {view}, which that data does not list",

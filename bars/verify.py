@@ -276,7 +276,7 @@ def _encoders(
         if ledger_only:
             yield VerifyLine(what, "not checked", expected, "only the ledger was asked for")
             continue
-        weights = study.encoder_folder(name) if study is not None and name in study.encoders else None
+        weights = study.encoder_folder(name) if study is not None and name in study.networks else None
         _, at, latent = name.partition("@")
         try:
             if weights is not None and (weights / "encoder.json").is_file() and fingerprint_of is not None:

@@ -40,6 +40,7 @@ price of width. Episodes that the probe fails in, few and far, none of them can 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -161,7 +162,7 @@ class Bootstrap:
         low, high, name, notes = _interval(self, value, draws, note, skewness, errors)
         if low is not None and high is not None:
             low, high = (min(max(end, within[0]), within[1]) for end in (low, high))
-        return Estimate(value, low, high, name, notes, self, draws, jackknife, influence)
+        return Estimate(value, low, high, name, notes, self, draws, jackknife, influence, within)
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,6 +179,7 @@ class Estimate:
     draws : [B], the value in each resample, NaN where it has none.
     jackknife : [E], the value with each episode left out; None where unknown, and in an unpaired difference.
     influence : [1 + B, E], see `Bootstrap.estimate`; None unless the interval is studentised.
+    within : what values the number can have at all.
     """
 
     value: float | None
@@ -189,6 +191,7 @@ class Estimate:
     draws: FloatArray
     jackknife: FloatArray | None = None
     influence: FloatArray | None = None
+    within: tuple[float, float] = ANYWHERE
 
     @property
     def level(self) -> float:
@@ -249,9 +252,39 @@ def difference(a: Estimate, b: Estimate) -> Estimate:
     return Estimate(value, *made, fewer, draws)
 
 
-def _each(of: Any, a: FloatArray | None, b: FloatArray | None) -> Any:
-    """`of(a, b)`, None where either is missing."""
-    return None if a is None or b is None else of(a, b)
+def mean_estimate(estimates: Sequence[Estimate]) -> Estimate:
+    """The mean of estimates that stand on the same episodes, with its interval over those episodes.
+
+    The same episodes are drawn for all of them, so draws, jackknife values and influences are means as well.
+    What the estimates differ in besides (the seed of a training) is held as it is: the interval says nothing
+    about a further one.
+
+    Raises
+    ------
+    ValueError : the estimates do not pair.
+    """
+    first = estimates[0]
+    if not all(one.bootstrap.pairs_with(first.bootstrap) for one in estimates):
+        raise ValueError("only estimates on the same episodes have a mean with an interval")
+    if any(one.value is None for one in estimates):
+        missing = next(one for one in estimates if one.value is None)
+        return first.bootstrap.estimate(None, missing.draws, missing.note)
+
+    def mean(*values: FloatArray) -> FloatArray:
+        return np.asarray(np.mean(values, axis=0), dtype=np.float64)
+
+    return first.bootstrap.estimate(
+        float(np.mean([one.value for one in estimates])),
+        mean(*(one.draws for one in estimates)),
+        jackknife=_each(mean, *(one.jackknife for one in estimates)),
+        influence=_each(mean, *(one.influence for one in estimates)),
+        within=first.within,
+    )
+
+
+def _each(of: Any, *values: FloatArray | None) -> Any:
+    """`of(*values)`, None where one is missing."""
+    return None if any(value is None for value in values) else of(*values)
 
 
 def _interval(

@@ -12,7 +12,8 @@ import numpy as np
 
 from bars import DataFacts, FreezeFacts, Ledger, RecordingBytes, hash_recording, latent_words
 from bars.binding import Binding
-from bars.study import Study, base_encoder
+from bars.seeds import base_encoder
+from bars.study import Study
 from encoders import Encoder, LatentStore, WeightsUnavailable, load_encoder, parse_recipe, recipe_sha256
 from encoders.checkpoints import CARD, read_card
 from encoders.recipes import CnnRecipe, LewmRecipe, Recipe, untrained_twin
@@ -168,7 +169,7 @@ def _facts(
 def encoder_recipe(study: Study, name: str) -> tuple[Recipe, str] | None:
     """The recipe of an encoder that is made here and the data entry it is made on; None for a given one."""
     name = base_encoder(name)
-    entry = study.encoders[name]
+    entry = study.networks[name]
     where = f"{study.folder / 'study.yaml'}, encoders.{name}"
     if entry.train is not None:
         if "views" in entry.train:
@@ -211,7 +212,7 @@ def _kept_recipe(study: Study, name: str, on: str) -> tuple[Recipe, str] | None:
 def given_encoder(study: Study, name: str) -> Encoder:
     """Load an encoder that a study names by `load`; WeightsUnavailable where its weights cannot be had."""
     base, at, latent = name.partition("@")
-    entry = study.encoders[base]
+    entry = study.networks[base]
     views = study.encoder_views(name)
     shapes = None
     for data in study.data.values():
@@ -225,7 +226,7 @@ def given_encoder(study: Study, name: str) -> Encoder:
 
 def check_recipes(study: Study, facts: FreezeFacts) -> None:
     """Refuse a recipe that cannot be trained on its data, before it is bound for good."""
-    for name in study.encoders:
+    for name in study.networks:
         made = encoder_recipe(study, name) if "@" not in name else None
         if made is None or made[1] not in facts.data:
             continue
@@ -253,7 +254,7 @@ def encoder_facts(study: Study) -> tuple[dict[str, dict[str, str]], dict[str, En
     facts: dict[str, dict[str, str]] = {}
     loaded: dict[str, Encoder] = {}
     unavailable: dict[str, str] = {}
-    for name in study.encoders:
+    for name in study.networks:
         recipe = encoder_recipe(study, name)
         if recipe is not None:
             facts[name] = {"recipe_sha256": recipe_sha256(recipe[0])}
@@ -262,7 +263,7 @@ def encoder_facts(study: Study) -> tuple[dict[str, dict[str, str]], dict[str, En
             try:
                 encoder = given_encoder(study, name)
             except WeightsUnavailable as error:
-                if not study.encoders[base_encoder(name)].optional:
+                if not study.networks[base_encoder(name)].optional:
                     raise
                 unavailable[name] = error.problem
                 continue

@@ -17,7 +17,8 @@ from bars.bar import Bar, Comparison, Difference, Equals, SameOrder, bar_paths
 from bars.judging import FEWEST_EPISODES
 from bars.ledger import Event
 from bars.measurement import MeasurementPath, part_names
-from bars.study import Study, base_encoder
+from bars.seeds import base_encoder
+from bars.study import Study
 from encoders import WeightsUnavailable
 from hardware.alignment import align
 from hardware.errors import InputError
@@ -91,7 +92,7 @@ def read_bound(study: Study, event: Event) -> Bound:
     data = tuple(_data(study, name, event.body["data"].get(name)) for name in study.data)
     missing = dict(_missing(study, event.body["encoders"]))
     encoders = {
-        name: _encoder(study, name, event.body["encoders"].get(name), missing) for name in study.encoders
+        name: _encoder(study, name, event.body["encoders"].get(name), missing) for name in study.networks
     }
     return Bound(data, encoders, tuple(_outlooks(study, data, missing, event.body.get("power", {}))))
 
@@ -140,7 +141,7 @@ def _data(study: Study, name: str, bound: Mapping[str, Any] | None) -> BoundData
 
 def _missing(study: Study, bound: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Encoders that are not here, and why."""
-    for name in study.encoders:
+    for name in study.networks:
         if bound.get(name):
             continue
         try:
@@ -154,7 +155,7 @@ def _missing(study: Study, bound: Mapping[str, Any]) -> Iterator[tuple[str, str]
 def _encoder(study: Study, name: str, bound: Mapping[str, str] | None, missing: Mapping[str, str]) -> str:
     if not bound:
         return f"not available: {missing[name]}"
-    entry, (base, at, latent) = study.encoders[base_encoder(name)], name.partition("@")
+    entry, (base, at, latent) = study.networks[base_encoder(name)], name.partition("@")
     if at:
         return f"{latent} of {base}, made with it"
     if "recipe_sha256" not in bound:

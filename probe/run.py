@@ -18,7 +18,8 @@ import bars
 from bars import Event, Ledger, Results, VerifyLine, judge_study
 from bars.freeze import refuse_mismatches
 from bars.results import EncoderResult
-from bars.study import STUDY_FILE, Study, base_encoder
+from bars.seeds import base_encoder
+from bars.study import STUDY_FILE, Study
 from encoders import Encoder, LatentStore, recipe_sha256
 from encoders import train as train_encoder
 from hardware.checks import Check, Look
@@ -217,7 +218,7 @@ def _make_encoders(
 ) -> dict[str, Encoder]:
     from reports.training_figure import draw_training
 
-    for name in sorted(study.encoders, key=lambda name: "@" in name):  # another latent of W1 comes after W1
+    for name in sorted(study.networks, key=lambda name: "@" in name):  # another latent of W1 comes after W1
         made = encoder_recipe(study, name)
         if name not in loaded and made is not None:
             recipe, on = made
@@ -239,7 +240,7 @@ def _make_encoders(
                     data=on,
                     episodes=entry.train,
                 )
-    return {name: loaded[name] for name in study.encoders if name in loaded}
+    return {name: loaded[name] for name in study.networks if name in loaded}
 
 
 def _extract(
@@ -321,8 +322,8 @@ def _encoder_results(
     probed: Mapping[tuple[str, str], Probed],
 ) -> dict[str, EncoderResult]:
     found: dict[str, EncoderResult] = {}
-    for name, entry in study.encoders.items():
-        trained_on = study.encoders[base_encoder(name)].on or ""
+    for name, entry in study.networks.items():
+        trained_on = study.networks[base_encoder(name)].on or ""
         shared = {"role": entry.role, "about": entry.about, "trained_on": trained_on}
         if name not in encoders:
             kind = (entry.load or "").partition(":")[0]
@@ -344,6 +345,13 @@ def _encoder_results(
                 describe=encoder.describe(),
             )
         )
+    for name, entry in study.encoders.items():
+        networks = study.seeds_of(name)
+        if networks:
+            first = found[networks[0]]
+            found[name] = EncoderResult.model_validate(
+                dict(kind=first.kind, width=first.width, role=entry.role, about=entry.about, seeds=networks)
+            )
     return found
 
 

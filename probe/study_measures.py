@@ -26,6 +26,7 @@ from probe.chunks import timed_rows
 from probe.facts import DataEntry, evaluation_std
 from probe.measure import Probed, differences, probe_rows
 from probe.rows import Rows
+from probe.seed_means import mean_over_seeds
 from probe.similarity import linear_cka
 from probe.statistics import backlash_ceiling
 from probe.widths import probe_at_width
@@ -105,8 +106,8 @@ def measure_study(
             level=study.probe.level,
             name=f"training episodes of {data}",
         )
-        here = [name for name in study.encoders if (name, data) in rows]
-        for column, name in enumerate(study.encoders):
+        here = [name for name in study.networks if (name, data) in rows]
+        for column, name in enumerate(study.networks):
             if name not in here:
                 continue
             key, source = (name, data), study.source(name, data)
@@ -150,12 +151,27 @@ def measure_study(
         pairs["similarity"] += _similarities(study, data, of_data, bootstrap)
         pairs["equal_width"] += _equal_widths(study, data, of_data, testable, bootstrap)
         results[data] = _data_result(study, entry, next(iter(of_data.values()), None), std, testable, radians)
-    measurements = [one for key in probed for one in probed[key].measurements]
-    measurements += [one for key in beside for part in beside[key] for one in part.measurements]
+    found = {one.path: one for key in probed for one in probed[key].measurements}
+    found |= {one.path: one for parts in beside.values() for part in parts for one in part.measurements}
     estimates = {path: one for each in probed.values() for path, one in each.estimates.items()}
     estimates |= {p: one for parts in beside.values() for part in parts for p, one in part.estimates.items()}
-    measurements += _differences(study, list(probed), estimates, {m.path: m.n_rows for m in measurements})
     curves = {study.source(*key): part.curve for key in beside for part in beside[key] if part.curve}
+    compared: list[tuple[str, str]] = []  # encoders, as the study writes them, on data
+    for data in entries:
+        for name in study.encoders:
+            networks = study.seeds_of(name)
+            if not all((one, data) in probed for one in networks or [name]):
+                continue
+            compared.append((name, data))
+            if networks:
+                source, sources = study.source(name, data), [study.source(one, data) for one in networks]
+                means = mean_over_seeds(source, sources, found, estimates, curves)
+                found |= {one.path: one for one in means.measurements}
+                estimates |= means.estimates
+                curves = {key: curve for key, curve in curves.items() if key not in sources}
+                curves |= {source: means.curve} if means.curve else {}
+    measurements = list(found.values())
+    measurements += _differences(study, compared, estimates, {m.path: m.n_rows for m in measurements})
     return Measured(probed, measurements, results, {"learning_curves": curves, **pairs})
 
 
@@ -225,11 +241,15 @@ def _ranked(
 def _similarities(
     study: Study, data: str, rows: Mapping[str, tuple[Rows, Rows]], bootstrap: Bootstrap
 ) -> list[dict[str, Any]]:
-    """Debiased linear CKA of every pair of encoders on the evaluation rows."""
+    """Debiased linear CKA of every pair of encoders, and of an encoder's seeds, on the evaluation rows."""
     if len(bootstrap.episodes) < 4:  # Song's estimator takes four different episodes at a time
         return []
     found = []
+    first = {(study.seeds_of(name) or [name])[0] for name in study.encoders}  # stands for its seeds
+    seeds = {one: name for name in study.encoders for one in study.seeds_of(name)}
     for one, other in combinations(rows, 2):
+        if not ({one, other} <= first or (one in seeds and seeds[one] == seeds.get(other))):
+            continue  # the first seed stands for an encoder; its seeds are compared with each other
         (_, a), (_, b) = rows[one], rows[other]
         if len(a.x) != len(b.x) or not np.array_equal(a.y, b.y):
             continue  # other views leave other rows
@@ -256,7 +276,8 @@ def _equal_widths(
 ) -> list[dict[str, Any]]:
     """The wider of two models, probed at the narrower one's width."""
     found = []
-    models = [name for name in rows if study.encoders[name].role == "model"]
+    first = [(study.seeds_of(name) or [name])[0] for name in study.encoders]  # stands for its seeds
+    models = [name for name in first if name in rows and study.networks[name].role == "model"]
     for one, other in combinations(models, 2):
         narrow, wide = sorted((one, other), key=lambda name: rows[name][0].x.shape[1])
         width = rows[narrow][0].x.shape[1]
@@ -321,14 +342,14 @@ def _data_result(
 
 def _differences(
     study: Study,
-    probed: Sequence[tuple[str, str]],
+    compared: Sequence[tuple[str, str]],
     estimates: Mapping[str, Estimate],
     rows: Mapping[str, int],
 ) -> list[Measurement]:
     """The differences that bars name, and each model's from every control and model on the same data."""
     wanted: list[tuple[str, str]] = [pair for entry in study.bars for pair in entry.parsed.differences()]
-    for name, data in probed:
-        for other, where in probed:
+    for name, data in compared:
+        for other, where in compared:
             if where == data and other != name and study.encoders[name].role == "model":
                 for metric in ("r2.mean", "anisotropy", "g1b.top1"):
                     wanted.append(

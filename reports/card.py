@@ -33,6 +33,7 @@ from reports.markdown import render_markdown
 from reports.meaning import change, gap
 from reports.model import TOO_FEW, Card, Number
 from reports.page import render_html
+from reports.seeds import is_of_a_seed, seeds_table
 from reports.tables import joint_tables, number_of, shown_paths, transfer_table
 
 _AGAIN = "probe again: jointprobe probe STUDY"
@@ -121,6 +122,7 @@ def build_card(
     tables = joint_tables(study, results, encoders, numbers)
     transfer = transfer_table(study, encoders, numbers)
     beside = beside_tables(study, encoders, numbers)
+    of_seeds = [table for table in (seeds_table(study, numbers),) if table.rows]
     shown = shown_paths(tables, beside) | {bar.number.path for bar in bars}
     mismatches = results.provenance.get("mismatches")
     card = Card(
@@ -156,9 +158,13 @@ def build_card(
         joint_tables=tables,
         transfer=transfer,
         beside_tables=beside,
-        plain_tables=plain_tables(results.tables),
+        plain_tables=(*of_seeds, *plain_tables(results.tables)),
         # Differences of everything from everything stay in results.json; bars and the 2 x 2 show theirs.
-        others=tuple(n for path, n in numbers.items() if path not in shown and _stands_alone(path, n)),
+        others=tuple(
+            n
+            for path, n in numbers.items()
+            if path not in shown and _stands_alone(path, n) and not is_of_a_seed(study, path)
+        ),
         numbers=numbers,
         what_would_change_it=study.what_would_change_it,
         compute=study.compute,

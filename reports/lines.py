@@ -10,7 +10,8 @@ from bars.bar import Bar, Comparison, Difference, Equals, SameOrder
 from bars.judging import BarResult
 from bars.measurement import difference_path, finite
 from bars.results import DataResult, EncoderResult, Results
-from bars.study import BarEntry, Claim, Study, base_encoder
+from bars.seeds import base_encoder
+from bars.study import BarEntry, Claim, Study
 from bars.verdict import ClaimVerdict, StudyVerdict
 from reports.history import History, when
 from reports.model import BarLine, CheckLine, ClaimLine, DataLine, EncoderLine, Number
@@ -87,6 +88,8 @@ def encoder_line(study: Study, results: Results, name: str, numbers: Mapping[str
         kind = str(entry.load)
         twin_kind = kind.removeprefix("untrained:") if kind.startswith("untrained:") else ""
         source = f"untrained twin of {entry.twin_of}" if entry.twin_of else f"loaded: {entry.load}"
+    if entry.seeds:
+        source += f", once for each seed: {', '.join(map(str, entry.seeds))}"
     note = "" if measured else "not measured"
     if facts.unavailable:
         note = f"not available here: {facts.unavailable}"
