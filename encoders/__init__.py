@@ -7,11 +7,21 @@ float32 latents (B, D) and has a fingerprint over weights and preprocessing.
 """
 
 from encoders.checkpoints import load_encoder, save_encoder
+from encoders.collapse import CollapseWarning
 from encoders.encoder import Encoder
 from encoders.latents import EpisodeLatents, LatentStore
 from encoders.many_runs import ManyRuns, ManyRunsRecipe, RunSpec, train_many
 from encoders.model_files import WeightsUnavailable
-from encoders.recipes import CnnRecipe, LewmRecipe, PixelsRecipe, UntrainedRecipe, parse_recipe, recipe_sha256
+from encoders.recipes import (
+    CnnRecipe,
+    LewmRecipe,
+    LewmSmallRecipe,
+    PixelsRecipe,
+    UntrainedLewmRecipe,
+    UntrainedRecipe,
+    parse_recipe,
+    recipe_sha256,
+)
 from encoders.training import train
 
 __all__ = [
@@ -25,8 +35,11 @@ __all__ = [
     "ManyRuns",
     "CnnRecipe",
     "LewmRecipe",
+    "LewmSmallRecipe",
     "PixelsRecipe",
     "UntrainedRecipe",
+    "UntrainedLewmRecipe",
+    "CollapseWarning",
     "parse_recipe",
     "recipe_sha256",
     "LatentStore",

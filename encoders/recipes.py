@@ -134,19 +134,19 @@ class LewmSmallRecipe(LewmRecipe):
     kind: Literal["lewm-small"] = "lewm-small"  # type: ignore[assignment]
     image_size: int = 64
     patch_size: int = 8
-    vit_width: int = 64
-    vit_depth: int = 3
+    vit_width: int = 48
+    vit_depth: int = 2
     vit_heads: int = 2
-    latent_dim: int = 48
+    latent_dim: int = 64
     projector_width: int = 256
     predictor_depth: int = 2
     predictor_heads: int = 4
     predictor_head_dim: int = 16
     predictor_mlp: int = 128
     slices: int = Field(default=256, ge=1, le=65536)
-    steps: int = Field(default=600, ge=1, le=10_000_000)
-    batch_size: int = Field(default=64, ge=2, le=65536)
-    learning_rate: float = Field(default=1e-3, gt=0.0, allow_inf_nan=False)
+    steps: int = Field(default=1100, ge=1, le=10_000_000)
+    batch_size: int = Field(default=32, ge=2, le=65536)
+    learning_rate: float = Field(default=2e-3, gt=0.0, allow_inf_nan=False)
 
 
 class PixelsRecipe(_Recipe):

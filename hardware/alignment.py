@@ -145,7 +145,7 @@ def _by_clock(episode: Episode, views: Sequence[str]) -> AlignedEpisode:
     dropped = {"joints": int((~valid).sum())}
     frame_index = {views[0]: np.arange(len(anchor))}
     for view in views[1:]:
-        nearest, near = nearest_within(episode.frame_times(view), anchor, 0.5e9 / episode.info.view(view).fps)
+        nearest, near = nearest_frames(episode.frame_times(view), anchor, 1e9 / episode.info.view(view).fps)
         frame_index[view] = nearest
         dropped[view] = int((valid & ~near).sum())
         valid &= near
@@ -189,16 +189,32 @@ def interpolate(
     return out, valid
 
 
-def nearest_within(
-    time_ns: np.ndarray, at_ns: np.ndarray, half_period_ns: float
-) -> tuple[np.ndarray, np.ndarray]:
-    """Index of the sample nearest to each of `at_ns` (m,), and whether it lies within `half_period_ns`."""
+def nearest_frames(time_ns: np.ndarray, at_ns: np.ndarray, period_ns: float) -> tuple[np.ndarray, np.ndarray]:
+    """The frame nearest to each moment, and whether it is the one that belongs there.
+
+    It does where no frame is missing around the moment: half of the step between the frames on either side is
+    then half the view's period as it was just there, jitter included, and the nearer one cannot be farther.
+    Where that step is longer than `LONGEST_STEP` periods, and before the first frame and after the last, a
+    frame within half the declared period does.
+
+    Parameters
+    ----------
+    time_ns : int64 (n,), rising: the view's frames.
+    at_ns : int64 (m,), rising: moments at which a frame is wanted.
+    period_ns : the view's declared period.
+
+    Returns
+    -------
+    int64 (m,) and bool (m,): indices into `time_ns`, and where they are valid.
+    """
     if len(time_ns) == 0:
         return np.zeros(len(at_ns), np.int64), np.zeros(len(at_ns), bool)
     right = np.clip(np.searchsorted(time_ns, at_ns), 0, len(time_ns) - 1)
     left = np.maximum(right - 1, 0)
     nearest = np.where(at_ns - time_ns[left] <= time_ns[right] - at_ns, left, right)
-    return nearest, np.abs(time_ns[nearest] - at_ns) <= half_period_ns
+    between = (time_ns[left] <= at_ns) & (at_ns <= time_ns[right])
+    unbroken = time_ns[right] - time_ns[left] <= LONGEST_STEP * period_ns
+    return nearest, (between & unbroken) | (np.abs(time_ns[nearest] - at_ns) <= period_ns / 2)
 
 
 def held_actions(time_ns: np.ndarray, sent_ns: np.ndarray, target: np.ndarray) -> np.ndarray:

@@ -15,6 +15,7 @@ import numpy as np
 
 from hardware.errors import InputError
 from hardware.frames import decode_jpeg, decode_video
+from hardware.jpeg import NotJpeg, damage_in
 from hardware.schema import EPISODE_SCHEMA, ManifestLine, RecordingInfo
 
 MAX_ARRAY_BYTES = 2 << 30
@@ -93,7 +94,7 @@ class Episode:
 
     def joints(self) -> JointLog:
         """The joint stream, checked: equal lengths, finite positions."""
-        with _opened(self.path) as file:
+        with _opened(self.path, self.index) as file:
             time_ns = _array(file, "joints/time_ns", np.int64, 1)
             wide = {
                 name: _array(file, f"joints/{name}", np.float64, 2, optional=name != "position")
@@ -118,7 +119,7 @@ class Episode:
         """What was sent to the arm, or None where it was not logged; equal lengths, as many columns as
         recording.yaml has names.
         """
-        with _opened(self.path) as file:
+        with _opened(self.path, self.index) as file:
             if "actions" not in file:
                 return None
             log = ActionLog(
@@ -144,7 +145,7 @@ class Episode:
 
     def knots(self) -> KnotLog | None:
         """The knots of a walk, or None for other motions."""
-        with _opened(self.path) as file:
+        with _opened(self.path, self.index) as file:
             if "knots" not in file:
                 return None
             return KnotLog(
@@ -161,17 +162,31 @@ class Episode:
 
     def frame_times(self, view: str) -> np.ndarray:
         """Capture times of the frames of `view`, int64 ns (n,)."""
-        with _opened(self.path) as file:
+        with _opened(self.path, self.index) as file:
             return _array(file, f"{self._group(file, view)}/time_ns", np.int64, 1)
+
+    def sequence(self, view: str) -> np.ndarray:
+        """The camera's counter at each frame of `view`, int64 (n,)."""
+        with _opened(self.path, self.index) as file:
+            group = self._group(file, view)
+            numbers = _array(file, f"{group}/sequence", np.int64, 1)
+            frames = len(_array(file, f"{group}/time_ns", np.int64, 1))
+        if len(numbers) != frames:
+            raise InputError(
+                f"{self.path}, {group}/sequence",
+                f"has {len(numbers)} numbers, its time_ns counts {frames} frames",
+                "restore the file from a copy",
+            )
+        return numbers
 
     def pts(self, view: str) -> np.ndarray | None:
         """Presentation stamps of an imported video, int64 (n,) in the container's time base, else None."""
-        with _opened(self.path) as file:
+        with _opened(self.path, self.index) as file:
             return _array(file, f"{self._group(file, view)}/pts", np.int64, 1, optional=True)
 
     def faults(self) -> list[dict[str, Any]]:
         """Faults noted while recording or importing: dicts of time_ns, kind, stream, message."""
-        with _opened(self.path) as file:
+        with _opened(self.path, self.index) as file:
             text = _array(file, "faults", np.uint8, 1, optional=True)
         if text is None:
             return []
@@ -182,7 +197,7 @@ class Episode:
 
     def notes(self) -> dict[str, Any]:
         """Facts kept beside the streams: of a walk how many draws were refused, and why."""
-        with _opened(self.path) as file:
+        with _opened(self.path, self.index) as file:
             text = file.attrs.get("notes", "{}")
         try:
             notes = json.loads(text)
@@ -194,7 +209,7 @@ class Episode:
 
     def clocks(self) -> dict[str, int]:
         """The (monotonic, wall) clock pairs at start and end, in ns."""
-        with _opened(self.path) as file:
+        with _opened(self.path, self.index) as file:
             return {name: int(file.attrs[name]) for name in file.attrs if name.endswith("_ns")}
 
     def frames(self, view: str, indices: Sequence[int] | np.ndarray | None = None) -> Iterator[np.ndarray]:
@@ -206,7 +221,7 @@ class Episode:
         indices : frame numbers wanted, not decreasing (a number may repeat); None for all.
         """
         declared = self.info.view(view)
-        with _opened(self.path) as file:
+        with _opened(self.path, self.index) as file:
             group = self._group(file, view)
             count = len(_array(file, f"{group}/time_ns", np.int64, 1))
             wanted = np.arange(count) if indices is None else np.asarray(indices, np.int64)
@@ -222,6 +237,23 @@ class Episode:
                         f"is {image.shape[1]}x{image.shape[0]}, declared {declared.width}x{declared.height}",
                     )
                 yield image
+
+    def damaged_frames(self, view: str) -> dict[int, str]:
+        """What is damaged in which frames of `view`, in libjpeg's words (`damage_in`); JPEGs alone tell."""
+        if self.info.view(view).encoding != "jpeg":
+            return {}
+        damaged = {}
+        with _opened(self.path, self.index) as file:
+            group = self._group(file, view)
+            count = len(_array(file, f"{group}/time_ns", np.int64, 1))
+            for number, jpeg in enumerate(self._jpegs(file, group, np.arange(count))):
+                try:
+                    damage = damage_in(jpeg)
+                except NotJpeg as error:
+                    damage = str(error)
+                if damage:
+                    damaged[number] = damage
+        return damaged
 
     def _require_frames(self, group: str, wanted: np.ndarray, stored: int) -> None:
         if len(wanted) and wanted[-1] >= stored:
@@ -243,6 +275,10 @@ class Episode:
             yield block[index - start * step]
 
     def _jpeg(self, file: h5py.File, group: str, wanted: np.ndarray) -> Iterator[np.ndarray]:
+        for index, jpeg in zip(wanted, self._jpegs(file, group, wanted)):
+            yield decode_jpeg(jpeg, f"{self.path}, {group}, frame {index}")
+
+    def _jpegs(self, file: h5py.File, group: str, wanted: np.ndarray) -> Iterator[np.ndarray]:
         data = _dataset(file, f"{group}/data", np.uint8, 1)
         offset = _array(file, f"{group}/offset", np.int64, 1)
         length = _array(file, f"{group}/length", np.int64, 1)
@@ -251,7 +287,7 @@ class Episode:
             first, size = int(offset[index]), int(length[index])
             if first < 0 or size < 0 or first + size > len(data) or size > MAX_CHUNK_BYTES:
                 raise InputError(f"{self.path}, {group}, frame {index}", "its bytes lie outside the file")
-            yield decode_jpeg(_read(data, slice(first, first + size)), f"{self.path}, {group}, frame {index}")
+            yield _read(data, slice(first, first + size))
 
     def _video(self, file: h5py.File, group: str, wanted: np.ndarray) -> Iterator[np.ndarray]:
         data = _array(file, f"{group}/video", np.uint8, 1)
@@ -280,10 +316,10 @@ class Episode:
 
 
 class _opened:
-    """Open an episode file for reading; refuse links and datasets that reach outside it."""
+    """Open an episode file for reading; refuse another episode's, and what reaches outside the file."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, index: int) -> None:
+        self.path, self.index = path, index
 
     def __enter__(self) -> h5py.File:
         if not self.path.is_file():
@@ -300,6 +336,13 @@ class _opened:
             schema = self.file.attrs.get("schema")
             if schema != EPISODE_SCHEMA:
                 raise InputError(self.path, f"has schema {schema!r}, this version reads {EPISODE_SCHEMA!r}")
+            own = self.file.attrs.get("index")
+            if not isinstance(own, np.integer) or own != self.index:
+                raise InputError(
+                    self.path,
+                    f"is episode {own} by its own word",
+                    "it lies in another's place: restore both files from a copy",
+                )
         except BaseException:
             self.file.close()
             raise

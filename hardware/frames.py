@@ -11,19 +11,17 @@ import cv2
 import numpy as np
 
 from hardware.errors import InputError
-
-MAX_PIXELS = 1 << 27
+from hardware.jpeg import MAX_PIXELS, NotJpeg, decode
 
 
 def decode_jpeg(data: np.ndarray | bytes, where: object) -> np.ndarray:
-    """RGB uint8 (H, W, 3) of one JPEG. OpenCV gives BGR: this is the only place that turns it round."""
-    buffer = np.frombuffer(data, np.uint8) if isinstance(data, bytes) else data
-    image = cv2.imdecode(buffer, cv2.IMREAD_COLOR) if len(buffer) else None
-    if image is None:
+    """RGB uint8 (H, W, 3) of one JPEG; where its data is damaged, what can be made of it."""
+    try:
+        return decode(data)
+    except NotJpeg:
         raise InputError(
             where, "is not a JPEG image that can be decoded", "the file is damaged; check its sha256"
-        )
-    return cv2.cvtColor(image, cv2.COLOR_BGR2RGB)
+        ) from None
 
 
 def open_video(source: str | io.BytesIO) -> Any:

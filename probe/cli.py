@@ -1,8 +1,8 @@
 """`jointprobe VERB`: each verb is one function that a notebook can call as well.
 
 The verbs lie in recording_verbs.py and study_verbs.py; this file runs them and turns errors into exit codes:
-0 done, 1 a check or a verification failed, 2 bad input. Heavy modules are imported inside the verbs, so that
-`jointprobe --help` answers at once.
+0 done, 1 a check or a verification failed, 2 bad input, 141 nobody reads the output any more. Heavy modules
+are imported inside the verbs, so that `jointprobe --help` answers at once.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import typer
 
 from probe import recording_verbs, study_verbs  # noqa: F401  they hang their verbs on the application
-from probe.terminal import DONE, INTERRUPTED, Terminal, disk_error, expected_errors
+from probe.terminal import DONE, INTERRUPTED, Terminal, disk_error, expected_errors, quiet_pipes
 from probe.verbs import app
 
 # the base of typer's own errors: click's, or the copy of click that newer versions carry
@@ -36,20 +36,26 @@ def main(arguments: list[str] | None = None) -> None:
             stream.reconfigure(errors="backslashreplace")  # a name in letters that the terminal lacks
     _unwrap_help()
     words = sys.argv[1:] if arguments is None else arguments
+    with quiet_pipes():
+        sys.exit(_run(words))
+
+
+def _run(words: list[str]) -> int:
+    """Run a verb; the exit code."""
     terminal = Terminal(as_json="--json" in words, quiet="--quiet" in words or "-q" in words)
     try:
-        code = app(words, standalone_mode=False) or DONE
+        code: int = app(words, standalone_mode=False) or DONE
         if code == INTERRUPTED:  # newer typer turns Ctrl-C into this code, older ones into Abort
             raise KeyboardInterrupt
-        sys.exit(code)
+        return code
     except expected_errors() as error:
-        sys.exit(terminal.fail(error))
+        return terminal.fail(error)
     except _USAGE_ERROR as error:  # a missing or unknown option, a value of the wrong type
-        sys.exit(terminal.fail_usage(error))
+        return terminal.fail_usage(error)
     except OSError as error:
-        sys.exit(terminal.fail(disk_error(error)))
+        return terminal.fail(disk_error(error))
     except (KeyboardInterrupt, typer.Abort):
-        sys.exit(terminal.fail(KeyboardInterrupt()))
+        return terminal.fail(KeyboardInterrupt())
 
 
 if __name__ == "__main__":

@@ -366,25 +366,33 @@ def check(
     reference: Annotated[
         Path | None,
         typer.Option(
-            "--reference", help="A good recording of the same set-up: shows swapped cameras and colours."
+            "--reference",
+            help="A good recording of the same set-up: shows swapped cameras and colours. Needs frames.",
         ),
     ] = None,
     expect: Annotated[
         list[str] | None,
         typer.Option(
-            "--expect", metavar="VIEW=GROUP", help="The joints a view is meant to see best, e.g. cam0=arm1."
+            "--expect",
+            metavar="VIEW=GROUP",
+            help="The joints a view is meant to see best, e.g. cam0=arm1; again for each view. Needs frames.",
         ),
     ] = None,
     frames: Annotated[
         bool,
-        typer.Option("--frames/--no-frames", help="Decode every frame, or check files and joints alone."),
+        typer.Option(
+            "--frames/--no-frames",
+            help="Decode every frame, or check files and joints alone: that serves neither --expect nor "
+            "--reference.",
+        ),
     ] = True,
     pictures: Annotated[
         Path | None,
         typer.Option(
             "--pictures",
             metavar="DIR",
-            help="Save a picture of each warning and failure, and a heat map of views against joints.",
+            help="Save a picture of each warning and failure, and, with frames, a heat map of views against "
+            "joints.",
         ),
     ] = None,
     verbose: Annotated[
@@ -402,6 +410,7 @@ def check(
     terminal = Terminal(json, quiet)
     from hardware.recording import Recording
     from probe.checks import check_recording, look
+    from probe.checks.reference import check_reference, damaged_episodes
     from probe.checks.screen import check_screen
 
     opened = Recording.open(recording)
@@ -410,7 +419,10 @@ def check(
         from probe.checks.saving import picture_folder
 
         picture_folder(pictures, opened)  # said now, not after minutes of looking
-    other = None if reference is None else Recording.open(reference)
+    other = None
+    if reference is not None:
+        other = Recording.open(reference)
+        check_reference(other, damaged_episodes(other, ()))  # as early, where none of its files can serve
     with terminal.progress() as progress:
         looks = look(opened, progress) if frames and opened.info.views else []
         checks = check_recording(
@@ -436,7 +448,7 @@ def _expected(given: list[str], recording: Any) -> dict[str, str]:
     from probe.checks.view_map import joint_groups
 
     groups = joint_groups(recording.info.joint_names)
-    found = {}
+    found: dict[str, str] = {}
     for text in given:
         view, mark, group = text.partition("=")
         if not mark:
@@ -448,7 +460,12 @@ def _expected(given: list[str], recording: Any) -> dict[str, str]:
             raise InputError(
                 "--expect", f"{group!r} is not a group of its joints", f"its groups: {', '.join(groups)}"
             )
-        found[view] = group
+        if found.setdefault(view, group) != group:
+            raise InputError(
+                "--expect",
+                f"{view!r} is declared on {found[view]} and on {group}",
+                "name the one group that the view is meant to see best",
+            )
     return found
 
 

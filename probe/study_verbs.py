@@ -40,6 +40,15 @@ def train(
             "--set", metavar="KEY=VALUE", help="A field of the recipe, e.g. --set steps=400 --set lam=0.05."
         ),
     ] = None,
+    choose: Annotated[
+        str | None,
+        typer.Option(
+            "--choose",
+            metavar="KEY=V1,V2,...",
+            help="Try these values on three quarters of the episodes, keep the one read best on the others "
+            "(mean R2 of their joints), then train with it on all: --choose lam=0.03,0.1,0.3.",
+        ),
+    ] = None,
     tensorboard: Annotated[
         Path | None,
         typer.Option(
@@ -54,7 +63,8 @@ def train(
     """Train an encoder on a recording: seeded, resumable, weights as safetensors and a JSON about them.
 
     The folder also gets training.jsonl and training.png: loss terms, spread of the latents, learning rate.
-    Stopped half way, the same command goes on from the last checkpoint.
+    With --choose, TO/choice holds what was tried. Stopped half way, the same command goes on from the last
+    checkpoint.
     """
     terminal = Terminal(json, quiet)
     from encoders import parse_recipe
@@ -67,6 +77,9 @@ def train(
     fields = {**_options(option or []), "kind": kind}
     fields["views"] = names_of(views) if views else opened.info.view_names
     chosen = episodes_of(episodes) if episodes else opened.episode_indices
+    choice = None if choose is None else _chosen(terminal, opened, chosen, fields, choose, to)
+    if choice is not None:
+        fields[choice["setting"]] = choice["chosen"]
     with _telling(terminal) as progress:
         encoder = train_encoder(
             opened, chosen, parse_recipe(fields), to, progress=progress, tensorboard=tensorboard
@@ -84,8 +97,47 @@ def train(
             "warnings": logged_warnings(to),
             "figure": None if figure is None else str(figure),
             "describe": encoder.describe(),
+            **({} if choice is None else {"choice": choice}),
         }
     )
+
+
+def _chosen(
+    terminal: Terminal, recording: Any, episodes: Sequence[int], recipe: dict[str, Any], option: str, to: Path
+) -> dict[str, Any]:
+    """Try the values of `--choose` and show them; returns the choice as choice.json holds it."""
+    from rich.table import Table
+
+    from hardware.errors import InputError
+    from probe.choice import choose_setting
+    from reports.choice_figure import draw_choice
+
+    setting, mark, listed = option.partition("=")
+    if not mark:
+        raise InputError("--choose", f"{option!r} is not KEY=V1,V2,...", "for example --choose lam=0.03,0.1")
+    if setting in recipe:
+        raise InputError("--choose", f"{setting} is set already", f"leave out --set {setting}=...")
+    values = [_options([f"{setting}={value}"])[setting] for value in listed.split(",")]
+    with _telling(terminal) as progress:
+        made = choose_setting(recording, episodes, recipe, setting, values, to / "choice", progress)
+    choice = made.to_json()
+    figure = draw_choice(choice, to / "choice")
+    if terminal.talks:
+        table = Table(setting, "mean R2", "interval", "anisotropy", "", box=None)
+        for one in made.candidates:
+            r2, low, high = ("" if x is None else f"{x:.3f}" for x in (one.r2.value, one.r2.low, one.r2.high))
+            spread = "" if one.anisotropy.value is None else f"{one.anisotropy.value:.3f}"
+            notes = [*(["chosen"] if one is made.best else []), *(["collapsed"] if one.warnings else [])]
+            table.add_row(str(one.value), r2, f"[{low}, {high}]", spread, ", ".join(notes))
+        terminal.out.print(table)
+        terminal.say(
+            f"of {len(made.held_out)} held-out training episodes; trained on {len(made.fitted)}: {figure}"
+        )
+        if made.at_the_edge:
+            terminal.say(
+                f"{made.best.value} is at the edge of the values tried: a better one may lie beyond it"
+            )
+    return choice
 
 
 @app.command()
@@ -195,7 +247,22 @@ def verify(
 
 @app.command()
 def demo(
-    to: Annotated[Path, typer.Option("--to", help="Folder for the recordings and the study.")] = Path("demo"),
+    to: Annotated[
+        Path | None,
+        typer.Option(
+            "--to",
+            help="Folder for the recordings and the study.",
+            show_default="the study's name",
+        ),
+    ] = None,
+    study: Annotated[
+        str,
+        typer.Option(
+            "--study",
+            help="demo (a small network, minutes) or world-models (LeWM and the theorem's own loss on both "
+            "motions, three seeds each, a frozen network; an hour or more).",
+        ),
+    ] = "demo",
     mjcf: Annotated[
         Path | None, typer.Option("--mjcf", help="Your own MuJoCo model with the same joint names.")
     ] = None,
@@ -204,11 +271,14 @@ def demo(
 ) -> None:
     """The whole job on the simulated arm: record, freeze, train, probe, judge, print the card."""
     terminal = Terminal(json, quiet)
-    from probe.demo import run_demo
+    from hardware.errors import InputError
+    from probe.demo import STUDIES, run_demo
 
+    if study not in STUDIES:
+        raise InputError("--study", f"there is no study {study!r} to run", f"one of {', '.join(STUDIES)}")
     with _telling(terminal) as progress:
-        study, results = run_demo(to, mjcf=mjcf, progress=progress)
-    _show_card(terminal, study, [study / "card.html", study / "results.json"])
+        made, results = run_demo(to or Path(study), mjcf=mjcf, settings=STUDIES[study], progress=progress)
+    _show_card(terminal, made, [made / "card.html", made / "results.json"])
     terminal.result(results.model_dump(by_alias=True))
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TextIO, cast
 
+import numpy as np
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -26,7 +28,7 @@ from rich.text import Text
 from hardware.disk import is_full
 from hardware.errors import InputError
 
-DONE, FAILED, BAD_INPUT, INTERRUPTED, TERMINATED = 0, 1, 2, 130, 143
+DONE, FAILED, BAD_INPUT, INTERRUPTED, CLOSED_PIPE, TERMINATED = 0, 1, 2, 130, 141, 143
 LOG_EVERY_S = 15.0
 
 
@@ -55,9 +57,11 @@ class Terminal:
             self.err.print(Text(text, style=style), soft_wrap=True)
 
     def result(self, data: dict[str, Any]) -> None:
-        """The verb's result for machines, printed under --json alone."""
+        """The verb's result for machines, under --json alone; numbers that are not finite are null."""
         if self.as_json:
-            sys.stdout.write(json.dumps(data, indent=2, default=str) + "\n")
+            written = json.dumps(data, default=_plain)  # JSON has no NaN and no Infinity, Python's has
+            standard = json.loads(written, parse_constant=lambda name: None)
+            sys.stdout.write(json.dumps(standard, indent=2) + "\n")
             sys.stdout.flush()
 
     @contextmanager
@@ -76,7 +80,8 @@ class Terminal:
             TimeElapsedColumn(),
             TimeRemainingColumn(),
         )
-        with Progress(*columns, console=self.err, refresh_per_second=4, expand=True) as bars:
+        log = not self.err.is_terminal
+        with Progress(*columns, console=self.err, refresh_per_second=4, expand=True, disable=log) as bars:
             job = _Job(bars, self.err)
             yield job
 
@@ -84,7 +89,7 @@ class Terminal:
         """Print what is wrong with the command line itself, with its usage; returns the exit code."""
         text = error.format_message()
         if self.as_json:
-            sys.stdout.write(json.dumps({"error": text, "exit_code": BAD_INPUT}) + "\n")
+            self._tell_error(text, BAD_INPUT)
         else:
             error.show()
         return BAD_INPUT
@@ -97,9 +102,83 @@ class Terminal:
         else:
             text = str(error)
         if self.as_json:
-            sys.stdout.write(json.dumps({"error": text, "exit_code": code}) + "\n")
-        self.err.print(f"jointprobe: {text}", style="bold red", markup=False, soft_wrap=True)
+            self._tell_error(text, code)
+        with suppress(OSError):
+            self.err.print(f"jointprobe: {text}", style="bold red", markup=False, soft_wrap=True)
         return code
+
+    @staticmethod
+    def _tell_error(text: str, code: int) -> None:
+        with suppress(OSError):  # stdout may be what is full
+            sys.stdout.write(json.dumps({"error": text, "exit_code": code}) + "\n")
+            sys.stdout.flush()
+
+
+def _plain(value: Any) -> Any:
+    """What JSON has no type for: numpy's numbers and arrays as numbers and lists, all else as text."""
+    return value.tolist() if isinstance(value, (np.generic, np.ndarray)) else str(value)
+
+
+@contextmanager
+def quiet_pipes() -> Iterator[None]:
+    """Where whoever reads our output has gone (`jointprobe check RECORDING | head -1`), the process ends as
+    other programs do that are told so: silently, and with 141 (128 + SIGPIPE), never with a verdict's 1.
+
+    SIGPIPE itself stays ignored: it would end the process at once, with an arm under torque.
+    """
+    own = sys.stdout, sys.stderr
+    # None where the shell closed it (>&-)
+    outputs = [_Output(stream or open(os.devnull, "w")) for stream in own]  # noqa: SIM115
+    sys.stdout, sys.stderr = (cast(TextIO, output) for output in outputs)
+    try:
+        yield
+    except BrokenPipeError:  # written past us, to the bytes below the text
+        for output in outputs:
+            output.drop()
+        raise SystemExit(CLOSED_PIPE) from None
+    finally:
+        sys.stdout, sys.stderr = own
+        for output in outputs:
+            output.finish()
+
+
+class _Output:
+    """stdout or stderr, whose reader may go away: what is written then ends the process, once."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        """As a stream's; SystemExit where nobody reads it any more."""
+        try:
+            return self._stream.write(text)
+        except BrokenPipeError:
+            self.drop()
+            raise SystemExit(CLOSED_PIPE) from None
+
+    def flush(self) -> None:
+        """As a stream's; SystemExit where nobody reads it any more."""
+        try:
+            self._stream.flush()
+        except BrokenPipeError:
+            self.drop()
+            raise SystemExit(CLOSED_PIPE) from None
+
+    def finish(self) -> None:
+        """Flush, or give up what cannot be written: the interpreter would complain of it at its end."""
+        try:
+            self.flush()
+        except OSError:
+            self.drop()
+
+    def drop(self) -> None:
+        """What is written from here on, and what still waits, goes nowhere."""
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, self._stream.fileno())
+        os.close(nowhere)
 
 
 class _Job:

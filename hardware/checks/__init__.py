@@ -7,6 +7,8 @@ was wrong with an imported source stays visible here.
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from hardware.checks.actions import (
     check_action_lag,
     check_actions,
@@ -51,6 +53,7 @@ def look(recording: Recording, progress: Progress | None = None) -> list[Look]:
     return list(look_at_frames(recording, episodes, logs, progress))
 
 
+@np.errstate(over="ignore", invalid="ignore")  # absurd values are findings, not warnings of numpy
 def check_recording(
     recording: Recording,
     *,

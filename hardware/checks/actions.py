@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from hardware.calibration import is_gripper
-from hardware.checks.check import Check, counted, not_testable, readable
+from hardware.checks.check import Check, counted, in_words, not_testable, readable
 from hardware.episode import ActionLog, JointLog
 from hardware.errors import InputError
+from hardware.recorder import is_whole
 from hardware.recording import Recording
 
 IDENTITY_LAGS = range(-3, 4)
@@ -22,6 +23,7 @@ FEW_MOVING = 0.02  # rad of std: a joint that moves less has no correlation wort
 # Correlations: of an action with what it commands (0.98 and more on 4 real arms and the twin), and the least
 # that another explanation must be better by: as a difference, and as one of Fisher's z.
 FOLLOWS, BETTER, BETTER_Z = 0.8, 0.15, 0.7
+NONE_SENT = "it has no action, and recording.yaml declares them"
 VELOCITY = 0.7  # of an action with the velocity it commands, which is noisy (0.99 on a Dobot CR5)
 
 
@@ -39,7 +41,7 @@ def read_actions(
             continue
         if actions is None or not len(actions.target):
             if recording.info.actions is not None:
-                wrong[index] = "it has no action, and recording.yaml declares them"
+                wrong[index] = NONE_SENT
             continue
         bad = int((~np.isfinite(actions.target)).any(axis=1).sum())
         if bad:
@@ -50,15 +52,33 @@ def read_actions(
 
 
 def check_actions_readable(recording: Recording, wrong: dict[int, str]) -> Check:
-    """Whether every episode has the actions that recording.yaml declares, whole and in numbers."""
+    """Whether every episode has the actions that recording.yaml declares, whole and in numbers.
+
+    One that was cut short before its first action says so itself, and is damaged in nothing.
+    """
+    name = "actions_readable"
     if recording.info.actions is None:
-        return not_testable("actions_readable", "the recording has no actions")
-    return readable(
-        "actions_readable",
-        wrong,
+        return not_testable(name, "the recording has no actions")
+    early = [
+        index
+        for index, problem in wrong.items()
+        if problem == NONE_SENT and not is_whole(recording.episode(index).line)
+    ]
+    damaged = {index: problem for index, problem in wrong.items() if index not in early}
+    said = f"cut short before the first action: {in_words(early)}"
+    if early and not damaged:
+        remedy = (
+            "leave what was cut short out where actions matter (ranking, LeWM); run again, jointprobe record "
+            "makes up for it"
+        )
+        return Check(name, "warn", said, {"episodes": early}, remedy)
+    found = readable(
+        name,
+        damaged,
         "all actions can be read and are finite numbers",
         "restore these files from a copy, or leave the episodes out where actions matter (ranking, LeWM)",
     )
+    return replace(found, message=f"{found.message}; {said}") if early else found
 
 
 def check_actions(recording: Recording, logs: dict[int, JointLog], actions: dict[int, ActionLog]) -> Check:

@@ -41,6 +41,8 @@ def check_clock_order(recording: Recording, logs: dict[int, JointLog]) -> Check:
                 backward[index] = (
                     f"{name}: row {row + 1} is {steps[row] / 1e9:+.6f} s after the row before it"
                 )
+        if index not in backward and (problem := _counted_wrongly(recording, index)):
+            backward[index] = problem
     if not backward:
         return Check("clock_order", "pass", "every clock advances with every row")
     first = next(iter(backward))
@@ -51,6 +53,21 @@ def check_clock_order(recording: Recording, logs: dict[int, JointLog]) -> Check:
         {"episodes": list(backward)},
         "rows were reordered or repeated: leave these episodes out",
     )
+
+
+def _counted_wrongly(recording: Recording, index: int) -> str:
+    """What is wrong with the cameras' counters, which rise with every frame; empty for nothing."""
+    episode = recording.episode(index)
+    for view in filter(episode.has_view, recording.info.view_names):
+        try:
+            numbers = episode.sequence(view)
+        except InputError as error:
+            return str(error)
+        falls = np.flatnonzero(np.diff(numbers) <= 0)
+        if len(falls):
+            before, after = numbers[falls[0] : falls[0] + 2]
+            return f"view {view}: frame {falls[0] + 1} has sequence number {after} after {before}"
+    return ""
 
 
 def check_clock_rate(recording: Recording, logs: dict[int, JointLog]) -> Check:

@@ -32,6 +32,7 @@ class Look:
     Attributes
     ----------
     error : why decoding ended early, or empty.
+    damaged : what is damaged in which frames, though they can be decoded.
     small : the frames averaged down, RGB uint8 (n, 16, 16, 3).
     level : mean grey level of each frame, float32 (n,).
     change : mean absolute difference to the frame before, float32 (n,); NaN for the first.
@@ -54,6 +55,7 @@ class Look:
     position: np.ndarray
     moving: np.ndarray
     encoding: str
+    damaged: dict[int, str]
 
     @property
     def frame_count(self) -> int:
@@ -92,6 +94,7 @@ def look_at_view(recording: Recording, episode: Episode, view: str, log: JointLo
     bands: list[np.ndarray] = []
     digest: list[int] = []
     error, before = "", None
+    damaged: dict[int, str] = {}
     position = np.zeros((0, 0))
     try:
         for image in episode.frames(view):
@@ -100,6 +103,7 @@ def look_at_view(recording: Recording, episode: Episode, view: str, log: JointLo
             digest.append(int.from_bytes(hashlib.blake2b(image.tobytes(), digest_size=8).digest(), "little"))
             bands.append(np.full(BANDS, np.nan) if before is None else _band_change(image, before))
             before = image
+        damaged = episode.damaged_frames(view)
         if log is not None and len(log.time_ns):
             position = _position_at_frames(recording, episode, view, log)
     except InputError as problem:
@@ -125,6 +129,7 @@ def look_at_view(recording: Recording, episode: Episode, view: str, log: JointLo
         position=position,
         moving=moving,
         encoding=recording.info.view(view).encoding,
+        damaged=damaged,
     )
 
 
@@ -158,8 +163,7 @@ def check_decoded(looks: list[Look]) -> Check:
     if not looks:
         return not_testable("decoded", "no episode has frames")
     if not wrong:
-        message = f"{total:,} frames decode, as many as the manifest says"
-        return Check("decoded", "pass", message, {"frames": total})
+        return _check_damaged(looks, total)
     first = wrong[0]
     reason = (
         first.error or f"{counted(first.frame_count, 'frame')} decoded, the manifest says {first.expected}"
@@ -170,6 +174,28 @@ def check_decoded(looks: list[Look]) -> Check:
         f"episode {first.episode}, view {first.view}: {reason}{and_more(wrong)}",
         {"episodes": sorted({look.episode for look in wrong})},
         "restore the episode file from a copy, or import the set again",
+    )
+
+
+def _check_damaged(looks: list[Look], total: int) -> Check:
+    """Frames that decode and are damaged: a warning, as some cameras write each of theirs a little wrong."""
+    damaged = [look for look in looks if look.damaged]
+    if not damaged:
+        message = f"{total:,} frames decode, as many as the manifest says"
+        return Check("decoded", "pass", message, {"frames": total})
+    first, number = damaged[0], next(iter(damaged[0].damaged))
+    count = sum(len(look.damaged) for look in damaged)
+    return Check(
+        "decoded",
+        "warn",
+        f"{count:,} of {total:,} frames decode with damage: episode {first.episode}, view {first.view}, "
+        f"frame {number}: {first.damaged[number]}" + (f" (and {count - 1} more)" if count > 1 else ""),
+        {
+            "episodes": sorted({look.episode for look in damaged}),
+            "frames": total,
+            "damaged": {f"{look.episode}/{look.view}": list(look.damaged) for look in damaged},
+        },
+        "parts of them may be grey or garbled: look at them, and leave these episodes or views out",
     )
 
 

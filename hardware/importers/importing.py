@@ -271,6 +271,13 @@ def _clip(source: Source, episode: int, view: View, disagreements: Disagreements
         disagreements.note(
             clip.problem.kind, view.name, message, "restore the file, or leave the episode out"
         )
+    if isinstance(clip, Pictures) and clip.damaged:
+        first, *others = clip.damaged.values()
+        message = f"view {view.name}: {first}" + (f" (and {len(others)} more)" if others else "")
+        if disagreements.lenient:
+            message += "; kept as it came"
+        remedy = "restore the file, or leave the episode out"
+        disagreements.note("picture_damaged", view.name, message, remedy)
     return clip
 
 

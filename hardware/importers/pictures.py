@@ -10,26 +10,29 @@ What becomes of them in the recording:
 
 A view has one encoding and one size, those of its first picture. Each picture is looked at before it is kept:
 a JPEG by its markers and by decoding it, a PNG by its checksums. The bytes may come from anybody; sizes are
-read from the header and bounded before anything is decoded.
+read from the header and bounded before anything is decoded. A JPEG whose data is damaged, though it can be
+decoded, is kept and told of: grey or garbled parts of a frame are no reason to lose those after it.
 """
 
 from __future__ import annotations
 
+import io
 import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Literal
 
 import numpy as np
+import PIL.Image
 
 from hardware.errors import InputError
-from hardware.frames import MAX_PIXELS, decode_jpeg
-from hardware.jpeg import NotJpeg, jpeg_size
+from hardware.jpeg import MAX_PIXELS, NotJpeg, damage_in, jpeg_size, orientation
 
 Encoding = Literal["jpeg", "rgb8"]
 PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 PNG_COLOURS = {0: "grey", 2: "RGB", 3: "a palette", 4: "grey with transparency", 6: "RGB with transparency"}
+PNG_CRITICAL = (b"IHDR", b"PLTE", b"IDAT", b"IEND")  # the others say how to show it
 PNG_LOSSLESS = (0, 2, 3)  # colour types that RGB of 8 bits holds
 
 
@@ -64,12 +67,14 @@ class Pictures:
     count : how many can be used, from the first row on.
     each : called for a fresh stream of them: bytes for `jpeg`, uint8 (H, W, 3) for `rgb8`.
     problem : what is wrong with the one after the last, if anything.
+    damaged : words for each row whose picture is damaged, though it can be decoded.
     """
 
     header: Header
     count: int
     each: Callable[[], Iterator[bytes | np.ndarray]]
     problem: Problem | None = None
+    damaged: dict[int, str] = field(default_factory=dict)
 
     @property
     def width(self) -> int:
@@ -98,11 +103,15 @@ def encoded_pictures(read: Callable[[], Iterator[bytes | None]], expected: Heade
     file : its name, for people.
     """
     count, problem = 0, None
+    damaged: dict[int, str] = {}
     try:
         for data in read():
-            problem = _problem(data, expected, f"row {count} of {file}")
+            where = f"row {count} of {file}"
+            problem, damage = _look_at(data, expected, where)
             if problem is not None:
                 break
+            if damage:
+                damaged[count] = f"{where} is a damaged JPEG ({damage})"
             count += 1
     except InputError as error:  # the file breaks off there
         problem = Problem("picture_unreadable", f"row {count}: {error.where} {error.problem}")
@@ -111,9 +120,9 @@ def encoded_pictures(read: Callable[[], Iterator[bytes | None]], expected: Heade
         for number, data in enumerate(read()):
             assert data is not None  # those that are counted were looked at
             where = f"{file}, row {number}"
-            yield data if expected.encoding == "jpeg" else _decoded(data, expected, where)
+            yield data if expected.encoding == "jpeg" else _decode_png(data, where)
 
-    return Pictures(expected, count, each, problem)
+    return Pictures(expected, count, each, problem, damaged)
 
 
 def picture_header(data: bytes) -> Header:
@@ -133,67 +142,79 @@ def picture_header(data: bytes) -> Header:
         raise NotPicture(str(error)) from None
 
 
-def _problem(data: bytes | None, expected: Header, where: str) -> Problem | None:
+def _look_at(data: bytes | None, expected: Header, where: str) -> tuple[Problem | None, str]:
+    """Why a picture cannot be kept, and what is damaged in one that can."""
     if data is None:
-        return Problem("picture_missing", f"{where} has no picture")
+        return Problem("picture_missing", f"{where} has no picture"), ""
     try:
         found = picture_header(data)
         if found.encoding != expected.encoding:
             kind = "JPEG" if found.encoding == "jpeg" else "PNG"
-            return Problem("picture_kind", f"{where} is {kind}, the view's first picture is not")
+            return Problem("picture_kind", f"{where} is {kind}, the view's first picture is not"), ""
         if found != expected:
-            return Problem(
-                "picture_size",
+            size = (
                 f"{where} is {found.width}x{found.height}, "
-                f"the view's first picture is {expected.width}x{expected.height}",
+                f"the view's first picture is {expected.width}x{expected.height}"
             )
+            return Problem("picture_size", size), ""
         if expected.encoding == "jpeg":
-            _decoded(data, expected, where)
-    except NotPicture as error:
-        return Problem("picture_unreadable", f"{where} {error}")
-    except InputError as error:
-        return Problem("picture_unreadable", f"{where} {error.problem}")
-    return None
+            return None, _damage(data)
+    except (NotPicture, NotJpeg) as error:
+        return Problem("picture_unreadable", f"{where} {error}"), ""
+    return None, ""
 
 
-def _decoded(data: bytes, expected: Header, where: str) -> np.ndarray:
-    """RGB uint8 (H, W, 3). `decode_jpeg` knows a PNG as well: OpenCV goes by the bytes."""
+def _damage(jpeg: bytes) -> str:
+    if (tag := orientation(jpeg)) != 1:
+        raise NotPicture(f"has an orientation tag (EXIF: {tag}), which some readers obey: take it away")
+    return damage_in(jpeg)
+
+
+def _decode_png(data: bytes, where: str) -> np.ndarray:
+    """RGB uint8 (H, W, 3), from the chunks that make up the picture.
+
+    By Pillow, which gives OpenCV's pixels; OpenCV's libpng writes its warnings to the terminal.
+    """
+    parts = [whole for kind, _, whole in _png_chunks(data) if kind in PNG_CRITICAL]
     try:
-        image = decode_jpeg(data, where)
-    except InputError:
+        with PIL.Image.open(io.BytesIO(PNG_SIGNATURE + b"".join(parts)), formats=["PNG"]) as image:
+            return np.asarray(image.convert("RGB"))
+    except (OSError, SyntaxError, ValueError):
         raise InputError(where, "cannot be decoded", "restore the file") from None
-    if image.shape != (expected.height, expected.width, 3):  # an orientation tag turned it
-        raise InputError(
-            where,
-            f"decodes to {image.shape[1]}x{image.shape[0]}, its header says "
-            f"{expected.width}x{expected.height}",
-            "take its orientation tag (EXIF) away",
-        )
-    return image
 
 
 def _png_size(data: bytes) -> tuple[int, int]:
-    """(width, height) of a PNG whose chunks are all there, each with the checksum it should have.
-
-    A PNG is its signature and chunks: length (4 bytes), type (4), content, CRC-32 of type and content (4);
-    IHDR is the first, IEND the last (PNG specification, section 5).
-    """
-    at, size = len(PNG_SIGNATURE), None
-    while at + 12 <= len(data):
-        length = int.from_bytes(data[at : at + 4], "big")
-        kind, stop = data[at + 4 : at + 8], at + 8 + length
-        if stop + 4 > len(data):
-            break
-        if zlib.crc32(data[at + 4 : stop]) != int.from_bytes(data[stop : stop + 4], "big"):
-            raise NotPicture(f"is a damaged PNG: the checksum at byte {stop} is wrong")
+    """(width, height) of a PNG whose chunks are all there, each with the checksum it should have."""
+    size = None
+    for kind, content, _ in _png_chunks(data):
         if size is None:
-            size = _ihdr(kind, data[at + 8 : stop])
+            size = _ihdr(kind, content)
+        elif kind == b"IHDR":
+            raise NotPicture("is a damaged PNG: it has two headers")
         if kind == b"tRNS":
             raise NotPicture("is a PNG with transparency, which a recording does not hold")
         if kind == b"IEND":
             return size
-        at = stop + 4
     raise NotPicture(f"of {len(data)} bytes is cut off: the PNG does not end")
+
+
+def _png_chunks(data: bytes) -> Iterator[tuple[bytes, bytes, bytes]]:
+    """(type, content, the chunk as it lies there) of each whole chunk of a PNG, up to its end.
+
+    A PNG is its signature and chunks: length (4 bytes), type (4), content, CRC-32 of type and content (4);
+    IHDR is the first, IEND the last (PNG specification, section 5).
+    """
+    at = len(PNG_SIGNATURE)
+    while at + 12 <= len(data):
+        stop = at + 8 + int.from_bytes(data[at : at + 4], "big")
+        if stop + 4 > len(data):
+            return
+        if zlib.crc32(data[at + 4 : stop]) != int.from_bytes(data[stop : stop + 4], "big"):
+            raise NotPicture(f"is a damaged PNG: the checksum at byte {stop} is wrong")
+        yield data[at + 4 : at + 8], data[at + 8 : stop], data[at : stop + 4]
+        if data[at + 4 : at + 8] == b"IEND":
+            return
+        at = stop + 4
 
 
 def _ihdr(kind: bytes, content: bytes) -> tuple[int, int]:

@@ -30,8 +30,9 @@ BOUNDS = {
     "ticks": (-4096.0, 8192.0),
     "degrees": (-720.0, 720.0),
     "normalized": (-101.0, 101.0),
-    "radians": (-4 * np.pi, 4 * np.pi),
+    "radians": (-40 * np.pi, 40 * np.pi),  # Reacher's shoulder, without end stops: 103 in 20 s of full torque
 }
+TWO_TURNS_RAD = 4 * np.pi  # most joints have end stops, within this; degrees and percents lie beyond
 # LeRobot clips normalised values; its legacy percentages of LINEAR motors were let through from -10 to 110.
 PERCENT_BOUNDS = {"degrees": (-10.0, 110.0), "normalized": (-1.0, 101.0)}
 
@@ -234,6 +235,8 @@ def _refuse_impossible(
             wrong.append(
                 f"{name} holds {joint.low:.6g} to {joint.high:.6g} with fractions, ticks are whole numbers"
             )
+    if unit == "radians" and not wrong:
+        wrong = _mostly_beyond_two_turns(names, seen)
     if wrong:
         more = f" (and {len(wrong) - 1} more joints)" if len(wrong) > 1 else ""
         raise InputError(
@@ -241,6 +244,17 @@ def _refuse_impossible(
             f"its joints cannot be {unit}: {wrong[0]}{more}",
             "declare the unit they have; each would mean\n" + unit_table(names, seen),
         )
+
+
+def _mostly_beyond_two_turns(names: Sequence[str], seen: Sequence[Seen]) -> list[str]:
+    """Words for the joints beyond two turns, where these are several and most: one may turn without end."""
+    angles = [(n, one) for n, one in zip(names, seen) if not n.endswith(NO_ANGLE) and one.low <= one.high]
+    beyond = [
+        f"{name} holds {joint.low:.6g} to {joint.high:.6g}, beyond two turns, as most joints do"
+        for name, joint in angles
+        if max(-joint.low, joint.high) > TWO_TURNS_RAD
+    ]
+    return beyond if len(beyond) > max(1, len(angles) / 2) else []
 
 
 def unit_table(names: Sequence[str], seen: Sequence[Seen]) -> str:

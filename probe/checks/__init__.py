@@ -15,13 +15,14 @@ import numpy as np
 
 from hardware.checks import Check, Look, look, not_testable
 from hardware.checks import check_recording as check_recording_itself
+from hardware.errors import InputError
 from hardware.recording import Progress, Recording
 from probe.checks.colours import check_colours, check_grey
 from probe.checks.episodes import check_calibration_step, check_own_video, check_row_order
 from probe.checks.lag import Lag, LagScan, check_lag, lag_scan, measure_lag
 from probe.checks.leakage import check_near_duplicates, check_row_split, check_split
 from probe.checks.pixels import PixelRows, pixel_rows
-from probe.checks.reference import check_joints_against
+from probe.checks.reference import check_joints_against, check_reference, damaged_episodes
 from probe.checks.view_map import (
     ViewMap,
     check_view_map,
@@ -75,16 +76,27 @@ def check_recording(
 
     Parameters
     ----------
-    frames : decode frames; without, only files, clocks and joints are checked.
+    frames : decode frames; without, only files, clocks and joints are checked, and neither `reference` nor
+        `expect` can be served.
     looks : its frames, where they were looked at already (`look`).
     reference : a good recording of the same set-up, for what a recording cannot show by itself.
     expect : for views, the group of joints that each is meant to see best (`{"cam0": "arm1"}`).
     progress : called as progress(done, total, what).
+
+    Raises
+    ------
+    InputError : a `reference` or `expect` without frames, or a reference of which nothing can be read.
     """
-    if not frames or not recording.info.views:
+    if not frames:
+        for option, given in (("--reference", reference is not None), ("--expect", bool(expect))):
+            if given:
+                problem = "is judged by what frames show, and --no-frames looks at none"
+                raise InputError(option, problem, "leave out one of the two")
+        return check_recording_itself(recording, frames=False)
+    if not recording.info.views and reference is None:
         return check_recording_itself(recording, frames=False)
     looks = look(recording, progress) if looks is None else looks
-    other = look(reference, progress) if reference is not None else None
+    other = None if reference is None else look(reference, progress)
     return [
         *check_recording_itself(recording, looks=looks),
         *check_pixels(recording, looks, reference=reference, reference_looks=other, expect=expect),
@@ -99,7 +111,10 @@ def check_pixels(
     reference_looks: Sequence[Look] | None = None,
     expect: Mapping[str, str] | None = None,
 ) -> list[Check]:
-    """The checks by a probe from small pixels alone, of frames looked at already (`look`)."""
+    """The checks by a probe from small pixels alone, of frames looked at already (`look`).
+
+    Episodes of the reference that are damaged are left out, and named (`check_reference`).
+    """
     rows = pixel_rows(recording, looks)
     radians = np.array([joint.unit == "rad" for joint in recording.info.joints])
     checks = [check_grey(looks), check_view_map(measure_view_map(rows), expect), check_views_within(rows)]
@@ -116,10 +131,13 @@ def check_pixels(
             )
         )
     if reference is not None and reference_looks is not None:
-        there = pixel_rows(reference, reference_looks)
+        damaged = damaged_episodes(reference, reference_looks)
+        sound = [one for one in reference_looks if one.episode not in damaged]
+        there = pixel_rows(reference, sound)
         checks += [
+            check_reference(reference, damaged),
             check_views_against(rows, there),
-            check_colours(looks, reference_looks),
+            check_colours(looks, sound),
             _joints_reference(recording, reference, rows, there),
         ]
     return checks

@@ -1,17 +1,21 @@
-"""Joints against those of a reference recording: a sign or an order that is wrong on both sides alike.
+"""The reference recording: whether it can serve, and joints against its own.
 
-Where state and action were converted by the same wrong rule they agree with each other, and a probe that is
-fitted anew learns the wrong rule as well as the right one. A probe that was fitted to a reference does not.
+Against it a sign or an order is seen that is wrong on both sides alike. Where state and action were converted
+by the same wrong rule they agree with each other, and a probe that is fitted anew learns the wrong rule as
+well as the right one. A probe that was fitted to a reference does not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from hardware.checks import Check, not_testable
+from hardware.checks import Check, Look, not_testable
+from hardware.checks.check import and_more, counted, in_words
+from hardware.errors import InputError
+from hardware.recording import Recording
 from probe.checks.pixels import PixelRows, centred, slope_at
 from probe.moments import FloatArray, Moments
 from probe.statistics import r2
@@ -20,6 +24,50 @@ from probe.statistics import r2
 # where the view does not show it here, what the reference's probe says of it is chance.
 READ_R2 = 0.5
 CORRELATES, BETTER = 0.5, 0.3  # what it must say of a joint, and by how much better than what it ought to say
+
+
+def damaged_episodes(reference: Recording, looks: Sequence[Look]) -> dict[int, str]:
+    """Episodes of a reference that cannot serve, and why: the file is not there or has changed, or joints or
+    frames cannot be read. Frames are judged where they were looked at.
+    """
+    wrong: dict[int, str] = {}
+    for index in reference.episode_indices:
+        episode = reference.episode(index)
+        try:
+            episode.verify()
+            episode.joints()
+        except InputError as error:
+            wrong[index] = f"{error.where} {error.problem}"
+    for one in looks:
+        short = f"{one.frame_count} of {counted(one.expected, 'frame')} can be decoded"
+        if one.error or one.frame_count < one.expected:
+            wrong.setdefault(one.episode, f"{one}: {one.error or short}")
+    return wrong
+
+
+def check_reference(reference: Recording, damaged: Mapping[int, str]) -> Check:
+    """Whether all of the reference served.
+
+    Raises
+    ------
+    InputError : none of it can.
+    """
+    folder, indices = reference.folder, reference.episode_indices
+    remedy = f"see jointprobe check {folder}: restore these files from a copy, or name another reference"
+    if not damaged:
+        message = f"{counted(len(indices), 'episode')} of {folder} served as reference"
+        return Check("reference", "pass", message, {"reference": str(folder)})
+    first = next(iter(damaged))
+    said = f"{damaged[first]}{and_more(damaged)}"
+    if len(damaged) == len(indices):
+        raise InputError(folder, f"cannot serve as a reference: {said}", remedy)
+    return Check(
+        "reference",
+        "warn",
+        f"{in_words(sorted(damaged))} of {folder} left out, of {len(indices)}: {said}",
+        {"reference": str(folder), "reference_episodes": sorted(damaged)},
+        remedy,
+    )
 
 
 def check_joints_against(rows: Mapping[str, PixelRows], reference: Mapping[str, PixelRows]) -> Check:

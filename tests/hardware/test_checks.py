@@ -59,7 +59,7 @@ def record(
             with writer.episode(index) as episode:
                 episode.joints(parts["joint_ns"], parts["position"])
                 if writer.info.actions is not None:
-                    episode.actions(parts["joint_ns"], parts["target"])
+                    episode.actions(parts["joint_ns"][: len(parts["target"])], parts["target"])
                 for number, (time_ns, image) in enumerate(zip(parts["frame_ns"], parts["images"])):
                     episode.frame("front", int(time_ns), number, image)
                 for fault in parts["faults"]:
@@ -388,3 +388,62 @@ def test_streams_that_contradict_each_other_are_named(
         damage(file)
     found = checked(recording)[check]
     assert found.state == "fail" and said in found.message and "1" in found.message
+
+
+def test_a_file_in_another_episodes_place(tmp_path: Path) -> None:
+    """Hashes are those of the bytes, so a manifest made anew hides what the file itself says."""
+    recording = record(tmp_path / "rec")
+    with h5py.File(tmp_path / "rec/episodes/000001.h5", "r+") as file:
+        file.attrs["index"] = 2
+    found = checked(recording)
+    assert found["joints"].state == found["decoded"].state == "fail"
+    assert found["joints"].evidence["episodes"] == [1]
+    assert "000001.h5: is episode 2 by its own word" in found["joints"].message
+
+
+@pytest.mark.parametrize(
+    ("numbers", "said"),
+    [
+        (lambda numbers: numbers[::-1].copy(), "view front: frame 1 has sequence number 18 after 19"),
+        (lambda numbers: np.r_[numbers[:7], 6, numbers[8:]], "frame 7 has sequence number 6 after 6"),
+        (lambda numbers: numbers[:-1], "has 19 numbers, its time_ns counts 20 frames"),
+    ],
+)
+def test_a_cameras_counter_that_falls(
+    tmp_path: Path, numbers: Callable[[np.ndarray], np.ndarray], said: str
+) -> None:
+    recording = record(tmp_path / "rec")
+    with h5py.File(tmp_path / "rec/episodes/000001.h5", "r+") as file:
+        resized(file, "views/front/sequence", numbers(file["views/front/sequence"][()]))
+    order = checked(recording)["clock_order"]
+    assert order.state == "fail" and order.evidence["episodes"] == [1]
+    assert order.message.startswith("episode 1: ") and said in order.message
+
+
+def cut_short(parts: dict) -> None:
+    parts["target"] = parts["target"][:0]
+    parts["faults"].append(("ended_early", "episode", "ended by camera_lost: front"))
+
+
+def test_an_episode_cut_short_before_its_first_action_is_no_damage(tmp_path: Path) -> None:
+    found = checked(record(tmp_path / "rec", cut_short))["actions_readable"]
+    assert found.state == "warn" and found.message == "cut short before the first action: episode 1"
+    assert found.evidence == {"episodes": [1]} and "jointprobe record" in found.remedy
+
+
+def test_damage_beside_an_episode_cut_short_still_fails(tmp_path: Path) -> None:
+    recording = record(tmp_path / "rec", cut_short)
+    with h5py.File(tmp_path / "rec/episodes/000002.h5", "r+") as file:
+        resized(file, "actions", None)
+    found = checked(recording)["actions_readable"]
+    assert found.state == "fail" and found.evidence["episodes"] == [2]
+    assert found.message.startswith("episode 2: it has no action, and recording.yaml declares them; ")
+    assert found.message.endswith("cut short before the first action: episode 1")
+
+
+def test_an_episode_cut_short_whose_actions_are_damaged_fails(tmp_path: Path) -> None:
+    def change(parts: dict) -> None:
+        cut_short(parts)
+        parts["target"] = np.full((ROWS, 2), np.nan)
+
+    assert checked(record(tmp_path / "rec", change))["actions_readable"].state == "fail"

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 
 import cv2
@@ -370,7 +371,8 @@ BAD = {
         "is 32x24, the view's first picture is 64x48",
     ),
     "another kind": (PNG, "picture_kind", "is PNG, the view's first picture is not"),
-    "turned": (TURNED.getvalue(), "picture_unreadable", "decodes to 48x64, its header says 64x48"),
+    "two headers": (PNG[:33] + PNG[8:], "picture_unreadable", "is a damaged PNG: it has two headers"),
+    "turned": (TURNED.getvalue(), "picture_unreadable", "has an orientation tag (EXIF: 6)"),
 }
 
 
@@ -392,6 +394,57 @@ def test_a_picture_that_cannot_be_kept(tmp_path: Path, case: str) -> None:
     (aligned,) = recording.aligned(["cam0"], episodes=[5])
     assert (len(aligned), aligned.dropped) == (3, {"unpaired": 3})
     assert {check.name: check.state for check in check_recording(recording)}["faults"] == "warn"
+
+
+def test_a_picture_whose_data_is_damaged_is_named_and_kept(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    hurt = JPEG[: len(JPEG) * 2 // 3] + JPEG[-2:]  # its markers are whole
+    table = replaced(replaced(flat_table(6, 2), 1, hurt), 3, hurt)
+    source = write_flat(tmp_path / "set", {"episode_4": flat_table(6, 1), "episode_5": table})
+    words = "row 1 of episode_5.parquet is a damaged JPEG (premature end of data segment) (and 1 more)"
+    text = error_of(source, tmp_path / "rec")
+    assert f"{source}, episode 5: view cam0: {words} - restore the file" in text and "--lenient" in text
+    report = import_recording(source, tmp_path / "lenient", unit="degrees", lenient=True)
+    assert report.faults == [f"episode 5: picture_damaged: view cam0: {words}; kept as it came"]
+    assert report.frames == {"cam0": 12}  # none is lost, and the rows stay paired
+    recording = Recording.open(tmp_path / "lenient")
+    assert stored_jpegs(recording, 5, "cam0") == table["cam0_image"].to_pylist()
+    assert recording.episode(5).damaged_frames("cam0") == dict.fromkeys(
+        (1, 3), "premature end of data segment"
+    )
+    decoded = {check.name: check for check in check_recording(recording)}["decoded"]
+    assert decoded.state == "warn" and decoded.evidence["damaged"] == {"5/cam0": [1, 3]}
+    assert decoded.message == (
+        "2 of 12 frames decode with damage: episode 5, view cam0, frame 1: premature end of data segment "
+        "(and 1 more)"
+    )
+    assert capfd.readouterr() == ("", "")  # libjpeg's own words go nowhere else
+
+
+def test_what_a_png_library_would_write_to_the_terminal_is_not_written(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def chunk(kind: bytes, content: bytes) -> bytes:
+        crc = zlib.crc32(kind + content)
+        return len(content).to_bytes(4, "big") + kind + content + crc.to_bytes(4, "big")
+
+    header = PNG.index(b"IDAT") - 4
+    profile = PNG[:header] + chunk(b"iCCP", b"x\0\0" + zlib.compress(b"no profile")) + PNG[header:]
+    cv2.imdecode(np.frombuffer(profile, np.uint8), cv2.IMREAD_COLOR)
+    assert "libpng warning" in capfd.readouterr().err  # the case is one of those
+    short = PNG[:header] + chunk(b"IDAT", zlib.compress(b"too few rows")) + chunk(b"IEND", b"")
+    for data, problem in ((profile, None), (short, "picture_unreadable")):
+        table = replaced(flat_table(3, 0, ".png"), 2, data)
+        source = write_flat(tmp_path / f"set {problem}", {"episode_0": table})
+        to = tmp_path / f"rec {problem}"
+        report = import_recording(source, to, unit="degrees", lenient=problem is not None)
+        assert report.frames == {"cam0": 2 if problem else 3}
+        assert [fault.split(": ")[1] for fault in report.faults] == ([problem] if problem else [])
+        if problem is None:
+            last = list(Recording.open(to).episode(0).frames("cam0"))[2]
+            np.testing.assert_array_equal(last, sets.picture(0, 3))
+    assert capfd.readouterr() == ("", "")
 
 
 def test_a_first_picture_that_is_damaged_does_not_stand_for_the_view(tmp_path: Path) -> None:

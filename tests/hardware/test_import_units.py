@@ -62,7 +62,7 @@ def test_without_a_unit_the_error_is_a_table_of_what_each_would_mean(tmp_path: P
             "moves 14.3 deg",
         ],
         ["wrist_roll", "7", "7", "moves 0.0 deg", "moves 0.0 deg", "moves 0 % of its range", "moves 0.0 deg"],
-        ["gripper", "20", "60", "moves 3.5 deg", *["moves 40 % of its range"] * 2, "impossible"],
+        ["gripper", "20", "60", "moves 3.5 deg", *["moves 40 % of its range"] * 2, "moves 2291.8 deg"],
     ]
     assert len({line.index("moves") for line in table[1:3]}) == 1  # columns are aligned
 
@@ -86,7 +86,12 @@ def test_seen_in_leaves_out_what_is_not_a_number() -> None:
         (
             "radians",
             seen(-13, 3),
-            "shoulder_pan holds -13 to 3, radians lie within -12.5664 to 12.5664 (and 5 more joints)",
+            "shoulder_pan holds -13 to 3, beyond two turns, as most joints do (and 5 more joints)",
+        ),
+        (
+            "radians",
+            [*seen(-1, 1, joints=5), Seen(0, 126, False)],
+            "gripper holds 0 to 126, radians lie within -125.664 to 125.664",
         ),
         ("degrees", seen(-30, 721), "degrees lie within -720 to 720"),
         ("ticks", seen(0, 8193, whole=True), "ticks lie within -4096 to 8192"),
@@ -105,6 +110,19 @@ def test_impossible_declarations(unit: str, values: list[Seen], words: str) -> N
     text = refused(ARM, values, unit, given)
     assert f"its joints cannot be {unit}: " in text and words in text
     assert "declare the unit they have; each would mean\n  joint" in text
+
+
+def test_a_joint_without_end_stops_is_in_radians_and_most_joints_are_not() -> None:
+    """Reacher: its shoulder turns as often as it likes, its wrist within 2.79 rad."""
+    shoulder, wrist = Seen(-103.0, 20.0, False), Seen(-2.79, 2.79, False)
+    plan = plan_conversions(("shoulder", "wrist"), [shoulder, wrist], "radians", {}, "set")
+    assert [conversion.joint.unit for conversion in plan] == ["rad", "rad"]
+    assert plan_conversions(("hinge",), [shoulder], "radians", {}, "set")
+    of_velocity = ["hinge.vel", "spin.vel", "shoulder", "wrist"]
+    assert plan_conversions(of_velocity, [*seen(-99, 99, joints=2), shoulder, wrist], "radians", {}, "set")
+    degrees = [*seen(-40, 60, joints=4), *seen(-5, 5, joints=2)]  # two joints hardly moved
+    assert "beyond two turns, as most joints do (and 3 more joints)" in refused(ARM, degrees, "radians", {})
+    assert "beyond two turns" in refused(ARM[:3], seen(-60, 60), "radians", {})
 
 
 def test_ticks_and_normalized_need_a_calibration_for_every_joint() -> None:

@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
+import io
+import subprocess
+import sys
+from pathlib import Path
+
 import cv2
 import numpy as np
+import PIL.Image
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hardware.jpeg import NotJpeg, brightness, encode_jpeg, jpeg_size, shrink_jpeg
+from hardware.jpeg import (
+    NotJpeg,
+    brightness,
+    damage_in,
+    decode,
+    encode_jpeg,
+    jpeg_size,
+    orientation,
+    shrink_jpeg,
+)
 
 RNG = np.random.default_rng(0)
 IMAGE = RNG.integers(0, 256, (37, 53, 3), dtype=np.uint8)
@@ -103,3 +119,134 @@ def test_shrinking_keeps_the_shape_and_never_enlarges() -> None:
     large = jpeg(image=cv2.resize(IMAGE, (640, 480)))
     assert jpeg_size(shrink_jpeg(large, 320)) == (320, 240)
     assert jpeg_size(shrink_jpeg(jpeg(), 320)) == (53, 37)
+
+
+# -- decoding, and what is damaged -------------------------------------------------------------------------
+
+
+def scan_of(whole: bytes) -> int:
+    """Where the picture data begins."""
+    start = whole.index(b"\xff\xda")
+    return start + 2 + int.from_bytes(whole[start + 2 : start + 4], "big")
+
+
+def without_huffman_tables(whole: bytes) -> bytes:
+    """As many cameras send MJPEG: the tables are those of the standard, and left out."""
+    kept, at = bytearray(whole[:2]), 2
+    while whole[at + 1] != 0xDA:
+        end = at + 2 + int.from_bytes(whole[at + 2 : at + 4], "big")
+        if whole[at + 1] != 0xC4:
+            kept += whole[at:end]
+        at = end
+    return bytes(kept) + whole[at:]
+
+
+def intact() -> dict[str, bytes]:
+    sound = {name: jpeg(settings) for name, settings in VARIANTS.items()}
+    return sound | {
+        "grey": jpeg(image=IMAGE[..., 0]),
+        "our own": encode_jpeg(IMAGE),
+        "without Huffman tables": without_huffman_tables(jpeg()),
+        "zeros behind its end": jpeg() + bytes(4096),
+        "fill bytes before its end": jpeg()[:-2] + b"\xff\xff\xff" + jpeg()[-2:],
+    }
+
+
+@pytest.mark.parametrize("name", intact())
+def test_sound_pictures_are_not_damaged_and_decode_to_opencvs_pixels(name: str) -> None:
+    data = intact()[name]
+    assert damage_in(data) == ""
+    expected = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
+    np.testing.assert_array_equal(decode(data, "BGR"), expected)
+    np.testing.assert_array_equal(decode(np.frombuffer(data, np.uint8)), expected[..., ::-1])
+    assert decode(data, "GRAY", small=True).shape == (5, 7, 1)
+
+
+def test_no_picture_of_a_real_camera_is_called_damaged(shared_data: Path) -> None:
+    found = 0
+    for path in sorted((shared_data / "so101_bimanual/data/chunk-001").glob("*.parquet")):
+        table = pq.read_table(path)
+        for name in (one for one in table.column_names if one.endswith("_image")):
+            pictures = table.column(name).to_pylist()
+            assert {damage_in(data) for data in pictures} == {""}
+            found += len(pictures)
+    assert found == 326
+
+
+@pytest.mark.parametrize("settings", VARIANTS.values(), ids=VARIANTS)
+def test_data_that_ends_early_is_damage_though_the_markers_are_whole(
+    settings: list[int], capfd: pytest.CaptureFixture[str]
+) -> None:
+    whole = jpeg(settings)
+    cut = whole[: scan_of(whole) + (len(whole) - scan_of(whole)) // 3] + b"\xff\xd9"
+    assert jpeg_size(cut) == (53, 37)
+    assert damage_in(cut) in ("premature end of data segment", "Premature end of JPEG file")
+    assert decode(cut).shape == (37, 53, 3)  # what can be made of it
+    with pytest.raises(NotJpeg, match="remature end"):
+        decode(cut, strict=True)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_damage_is_what_opencvs_libjpeg_complains_of() -> None:
+    """An independent way: OpenCV's libjpeg writes to stderr, read from a process of its own."""
+    rng, whole = np.random.default_rng(1), jpeg()
+    pictures = []
+    for number in range(60):
+        data = bytearray(whole)
+        at, length = int(rng.integers(scan_of(whole), len(whole) - 40)), (1, 16, 32)[number % 3]
+        data[at : at + length] = rng.integers(0, 255, length, dtype=np.uint8).tobytes()
+        pictures.append(bytes(data))
+    code = (
+        "import sys, os, cv2, numpy as np\n"
+        "lengths, data = eval(sys.stdin.buffer.readline()), sys.stdin.buffer.read()\n"
+        "for n in lengths:\n"
+        "    cv2.imdecode(np.frombuffer(data[:n], np.uint8), cv2.IMREAD_COLOR); data = data[n:]\n"
+        "    os.write(2, b'|')\n"
+    )
+    given = repr([len(data) for data in pictures]).encode() + b"\n" + b"".join(pictures)
+    told = subprocess.run([sys.executable, "-c", code], input=given, capture_output=True, check=True).stderr
+    complaints = [one.decode().strip() for one in told.split(b"|")[:-1]]
+    assert len(complaints) == len(pictures)
+
+    def damage(data: bytes) -> str:
+        try:
+            return damage_in(data)
+        except NotJpeg as error:
+            return str(error).removeprefix("cannot be decoded: ")
+
+    found = [damage(data) for data in pictures]
+    assert [bool(one) for one in found] == [bool(one) for one in complaints]
+    assert 20 < sum(map(bool, found)) < 60
+    for mine, theirs in zip(found, complaints):
+        assert mine in theirs
+
+
+def test_an_undecodable_picture_is_no_damaged_one() -> None:
+    for data in (b"", b"hello" * 9, jpeg()[:100]):
+        with pytest.raises(NotJpeg, match="cannot be decoded"):
+            damage_in(data)
+    whole = bytearray(jpeg())
+    at = whole.index(b"\xff\xc0") + 5
+    whole[at : at + 4] = b"\xf0\x00\xf0\x00"
+    with pytest.raises(NotJpeg, match="claims 61440x61440 pixels"):
+        decode(bytes(whole))
+
+
+@pytest.mark.parametrize("tag", [None, 1, 3, 6, 8, 9])
+@pytest.mark.parametrize("order", [b"II", b"MM"])
+def test_the_orientation_tag(tag: int | None, order: bytes) -> None:
+    exif = PIL.Image.Exif()
+    exif.endian = "<" if order == b"II" else ">"
+    exif[0x010E] = "a description that comes first"
+    if tag is not None:
+        exif[0x0112] = tag
+    file = io.BytesIO()
+    PIL.Image.fromarray(IMAGE).save(file, "JPEG", exif=exif)
+    assert order + b"*" in file.getvalue()[:40] or order + b"\0*" in file.getvalue()[:40]
+    assert orientation(file.getvalue()) == (tag if tag in range(2, 9) else 1)
+    assert decode(file.getvalue()).shape == IMAGE.shape  # as it lies in the file
+
+
+@given(st.binary(max_size=60))
+def test_no_exif_crashes_the_search_for_a_tag(data: bytes) -> None:
+    assert 1 <= orientation(b"\xff\xd8\xff\xe1\0\x40Exif\0\0" + data) <= 8

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from hardware import InputError, Recording, RecordingInfo, RecordingWriter, View
+from hardware.alignment import nearest_frames
 from hardware.schema import load_yaml, parse_model
 from tests.recordings import PERIOD_NS, START_NS, make_recording, scene, small_info
 
@@ -92,6 +93,59 @@ def test_alignment_drops_and_counts_what_it_cannot_pair(tmp_path: Path) -> None:
     assert aligned.dropped == {"joints": 5, "side": 2}
     assert ((aligned.time_ns - START_NS) // 1_000_000).tolist() == [0, 95, 990]
     assert aligned.frame_index["side"].tolist() == [1, 2, 4]
+
+
+def camera_ns(phase: float, count: int, seed: int) -> np.ndarray:
+    """30 frames a second, captured with 1 ms of jitter (std), from `phase` periods on."""
+    jitter_ns = np.random.default_rng(seed).normal(0, 1e6, count)
+    return START_NS + np.round((np.arange(count) + phase) * (1e9 / 30) + jitter_ns).astype(np.int64)
+
+
+@pytest.mark.parametrize("phase", [0.0, 0.3, 0.5, 0.7])
+def test_no_row_is_lost_between_two_cameras_of_one_rate(phase: float) -> None:
+    at, frames = camera_ns(1, 3000, 1), camera_ns(phase, 3002, 2)
+    nearest, valid = nearest_frames(frames, at, 1e9 / 30)
+    assert valid.all()
+    brute = np.abs(frames - at[:, None]).argmin(axis=1)
+    np.testing.assert_array_equal(nearest, brute)
+    if phase == 0.5:  # what half the declared period would lose
+        assert (np.abs(frames[brute] - at) > 0.5e9 / 30).sum() > 300
+
+
+@pytest.mark.parametrize(("phase", "missing"), [(0.0, [50]), (0.3, [50]), (0.5, [50, 51])])
+def test_rows_at_a_dropped_frame_are_lost_and_no_others(phase: float, missing: list[int]) -> None:
+    at, frames = camera_ns(0, 100, 1), camera_ns(phase, 102, 2) - 33_333_333
+    kept = np.delete(frames, missing)
+    _, valid = nearest_frames(kept, at, 1e9 / 30)
+    valid[[0, -1]] = True
+    far = np.abs(kept - at[:, None]).min(axis=1) > 0.5e9 / 30
+    inside = (at > frames[missing[0] - 1]) & (at < frames[missing[-1] + 1])
+    np.testing.assert_array_equal(~valid, far & inside)
+    assert 1 <= (~valid).sum() <= len(missing) + 1
+
+
+def test_a_slower_view_is_near_within_half_of_its_own_period_and_not_at_its_ends() -> None:
+    frames = np.array([100, 200, 300, 461, 561])  # one step of 1.61 periods
+    at = np.array([49, 50, 145, 155, 249, 350, 351, 380, 410, 411, 500, 611, 612])
+    nearest, valid = nearest_frames(frames, at, 100)
+    assert nearest.tolist() == [0, 0, 0, 1, 1, 2, 2, 2, 3, 3, 3, 4, 4]
+    assert valid.tolist() == [False, *[True] * 5, False, False, False, True, True, True, False]
+    assert not nearest_frames(frames[:0], at, 100)[1].any()
+
+
+def test_two_cameras_half_a_period_apart_give_every_row(tmp_path: Path) -> None:
+    views = tuple(View(name=name, width=8, height=8, fps=30, encoding="rgb8") for name in ("front", "side"))
+    with (
+        RecordingWriter.create(tmp_path / "r", small_info(views=views, actions=None)) as writer,
+        writer.episode(0) as episode,
+    ):
+        samples = START_NS + PERIOD_NS * np.arange(500)
+        episode.joints(samples, np.zeros((500, 2)))
+        for view, times in (("front", camera_ns(1, 100, 1)), ("side", camera_ns(0.5, 101, 2))):
+            for number, time_ns in enumerate(times):
+                episode.frame(view, int(time_ns), number, np.zeros((8, 8, 3), np.uint8))
+    (aligned,) = Recording.open(tmp_path / "r").aligned(["front", "side"])
+    assert (len(aligned), aligned.dropped) == (100, {})
 
 
 def test_interpolation_is_exact_for_large_clocks(tmp_path: Path) -> None:

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
+import warnings
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import cv2
+import h5py
 import numpy as np
 import pytest
 
-from hardware import Recording, RecordingWriter
+from hardware import InputError, Recording, RecordingWriter
+from probe.checks import check_recording
 from probe.cli import main
 from sim.record import record_simulated
-from tests.recordings import make_recording
+from tests.recordings import make_recording, small_info
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -163,13 +167,20 @@ def test_files_and_joints_alone(run: Run, dark: Path) -> None:
         (("--expect", "front=leg"), "'leg' is not a group of its joints - its groups: joint0, joint1"),
         (("--reference", "nowhere"), "nowhere: is not a folder"),
         (("--pictures", "FILE"), "is a file - name a folder for the pictures"),
+        (
+            ("--expect", "front=joint0", "--expect", "front=joint1"),
+            "--expect: 'front' is declared on joint0 and on joint1 - name the one group",
+        ),
+        (("--no-frames", "--expect", "front=joint0"), "--expect: is judged by what frames show"),
+        (("--no-frames", "--reference", "ITSELF"), "--reference: is judged by what frames show"),
     ],
 )
 def test_bad_input_is_one_line(
-    run: Run, clean: Path, tmp_path: Path, words: tuple[str, str], problem: str
+    run: Run, clean: Path, tmp_path: Path, words: tuple[str, ...], problem: str
 ) -> None:
     (tmp_path / "FILE").write_text("")
-    given = [tmp_path / word if word == "FILE" else word for word in words]
+    paths = {"FILE": tmp_path / "FILE", "ITSELF": clean}
+    given = [paths.get(word, word) for word in words]
     code, out, err = run("check", clean, *given)
     assert code == 2 and problem in err and "Traceback" not in err and "pass" not in out
 
@@ -180,3 +191,103 @@ def test_a_damaged_episode_stops_nothing_else(run: Run, clean: Path, tmp_path: P
     path.write_bytes(path.read_bytes()[:-4000])
     code, out, _ = run("check", tmp_path / "moves")
     assert code == 1 and "fail hashes episode 1" in out and ", clock_order, " in out
+
+
+def test_what_is_declared_twice_alike_is_declared_once(run: Run, clean: Path) -> None:
+    given = ("--expect", "front=joint0")
+    assert run("check", clean, *given, *given) == run("check", clean, *given)
+
+
+def test_frames_that_are_not_looked_at_serve_no_declaration(clean: Path) -> None:
+    opened = Recording.open(clean)
+    with pytest.raises(InputError, match=r"^--expect: is judged by what frames show"):
+        check_recording(opened, frames=False, expect={"front": "joint0"})
+    with pytest.raises(InputError, match=r"^--reference: is judged by what frames show"):
+        check_recording(opened, frames=False, reference=opened)
+
+
+def test_a_reference_for_a_recording_without_views_is_not_testable(
+    run: Run, clean: Path, tmp_path: Path
+) -> None:
+    with RecordingWriter.create(tmp_path / "blind", small_info(views=())) as writer:
+        joints = Recording.open(clean).episode(0).joints()
+        with writer.episode(0) as episode:
+            episode.joints(joints.time_ns, joints.position)
+    found = json.loads(run("check", tmp_path / "blind", "--reference", clean, "--json")[1])["checks"]
+    states = {one["name"]: one["state"] for one in found}
+    assert {states[f"{what}_reference"] for what in ("views", "colours", "joints")} == {"not testable"}
+
+
+def _missing(path: Path) -> None:
+    path.unlink()
+
+
+def _truncated(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-4000])
+
+
+def _unreadable_frames(path: Path) -> None:
+    """A picture that is none, in an episode that its manifest agrees with."""
+    folder = path.parent.parent
+    with h5py.File(path, "r+") as file:
+        file["views/side/data"][: len(file["views/side/data"]) // 2] = 7
+    lines = [json.loads(line) for line in (folder / "manifest.jsonl").read_text().splitlines()]
+    for line in lines:
+        if line["file"] == f"episodes/{path.name}":
+            line["sha256"] = hashlib.sha256(path.read_bytes()).hexdigest()
+    (folder / "manifest.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (_missing, "000001.h5 is not there, or no file"),
+        (_truncated, "000001.h5 has changed since it was sealed"),
+        (_unreadable_frames, "episode 1 side: "),
+    ],
+)
+def test_a_damaged_reference_is_named(
+    run: Run, clean: Path, tmp_path: Path, damage: Callable[[Path], None], said: str
+) -> None:
+    reference = tmp_path / "last-week"
+    shutil.copytree(clean, reference)
+    damage(reference / "episodes/000001.h5")
+    code, out, _ = run("check", clean, "--reference", reference, "--json")
+    (check,) = [one for one in json.loads(out)["checks"] if one["name"] == "reference"]
+    assert code == 0 and check["state"] == "warn"
+    assert f"episode 1 of {reference} left out, of 4: " in check["message"] and said in check["message"]
+    assert check["evidence"]["reference_episodes"] == [1]
+    for index in (0, 2, 3):
+        damage(reference / f"episodes/{index:06d}.h5")
+    code, out, err = run("check", clean, "--reference", reference)
+    assert code == 2 and f"{reference}: cannot serve as a reference" in err and "(and 3 more)" in err
+    assert "pass" not in out
+
+
+def test_a_whole_reference_says_that_it_served(run: Run, clean: Path) -> None:
+    found = json.loads(run("check", clean, "--reference", clean, "--json")[1])["checks"]
+    (check,) = [one for one in found if one["name"] == "reference"]
+    assert check["state"] == "pass" and check["message"] == f"4 episodes of {clean} served as reference"
+
+
+def _never(name: str) -> None:
+    raise AssertionError(f"{name} is no JSON")
+
+
+def test_absurd_values_are_standard_json(run: Run, tmp_path: Path) -> None:
+    """Sums over them are infinite: null for machines, in words beside it."""
+    with RecordingWriter.create(tmp_path / "absurd", small_info(views=())) as writer:
+        for index in range(3):
+            with writer.episode(index) as episode:
+                time_ns = 1_000_000_000 + 10_000_000 * np.arange(200)
+                position = np.sin(np.arange(200)[:, None] / 20 + [0.0, 1.0 + index])
+                if index == 1:
+                    position[50:60], position[60:70] = 1e308, -1e308
+                episode.joints(time_ns, position)
+                episode.actions(time_ns, position)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        code, out, _ = run("check", tmp_path / "absurd", "--json")
+    found = {one["name"]: one for one in json.loads(out, parse_constant=_never)["checks"]}
+    assert code == 1 and found["units"]["state"] == "fail" and "inf rad" in found["units"]["message"]
+    assert None in found["units"]["evidence"]["travel_rad"].values()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import fcntl
 import json
+import math
+import os
 import shutil
 import signal
 import subprocess
@@ -17,7 +19,9 @@ import pytest
 
 from bars import Results
 from hardware import InputError, Recording, RecordingWriter
+from probe.cli import main
 from probe.run import freeze_study, probe_study, verify_study_folder
+from probe.terminal import Terminal
 from tests.probe.studies import STUDY, make_study
 from tests.recordings import make_recording
 
@@ -55,6 +59,94 @@ def test_errors_are_one_json_object_on_stdout(words: tuple[str, ...], problem: s
     assert done.returncode == 2 and "Traceback" not in done.stderr, done.stderr
     said = json.loads(done.stdout)
     assert said["exit_code"] == 2 and problem in said["error"]
+
+
+def strict(text: str) -> dict:
+    """One JSON object, of a reader that knows neither NaN nor Infinity."""
+
+    def never(name: str) -> None:
+        raise AssertionError(f"{name} is no JSON")
+
+    return json.loads(text, parse_constant=never)
+
+
+def test_numbers_that_are_not_finite_are_null(capsys: pytest.CaptureFixture[str]) -> None:
+    Terminal(as_json=True).result(
+        {
+            "plain": [math.nan, -math.inf, 1.5],
+            "numpy": {"a": np.float32("inf"), "b": np.float64(0.5), "c": np.int64(3), "d": np.bool_(True)},
+            "array": np.array([[1.0, math.nan]]),
+            "path": Path("here"),
+        }
+    )
+    assert strict(capsys.readouterr().out) == {
+        "plain": [None, None, 1.5],
+        "numpy": {"a": None, "b": 0.5, "c": 3, "d": True},
+        "array": [[1.0, None]],
+        "path": "here",
+    }
+
+
+def test_every_verb_of_a_study_prints_standard_json(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study = make_study(tmp_path)
+    moves = tmp_path / "recordings/moves"
+    for words in (
+        ("show", moves, "--to", tmp_path / "seen.png"),
+        ("check", moves, "--no-frames"),
+        ("export", "recording", moves, "--format", "lewm", "--to", tmp_path / "moves.h5"),
+        ("train", moves, "--kind", "pixels", "--to", tmp_path / "pixels"),
+        ("freeze", study),
+        ("probe", study),
+        ("report", study),
+        ("verify", study),
+    ):
+        with pytest.raises(SystemExit) as stopped:
+            main([*map(str, words), "--json"])
+        assert stopped.value.code in (0, 1) and strict(capsys.readouterr().out), words
+
+
+@pytest.mark.parametrize(
+    ("words", "closed", "letters"),
+    [
+        (("check", "RECORDING"), "stdout", "C.UTF-8"),
+        (("check", "RECORDING", "--no-frames", "--json"), "stdout", "C.UTF-8"),
+        (("check", "RECORDING"), "stderr", "C.UTF-8"),
+        (("show", "RECORDING", "--to", "PICTURE"), "stdout", "C.UTF-8"),
+        (("verify", "nowhere", "--json"), "stdout", "C.UTF-8"),
+        (("banana",), "stderr", "C.UTF-8"),
+        (("banana",), "stderr", "C"),  # here the text is written past our streams
+        (("--help",), "stdout", "C.UTF-8"),
+    ],
+)
+def test_a_reader_that_has_gone_ends_it_quietly(
+    tmp_path: Path, words: tuple[str, ...], closed: str, letters: str
+) -> None:
+    """As of `jointprobe check RECORDING | head -1`: 1 would say that a check failed."""
+    paths = {"RECORDING": tmp_path / "moves", "PICTURE": tmp_path / "seen.png"}
+    make_recording(paths["RECORDING"], episodes=2, frames=8)
+    reader, writer = os.pipe()
+    os.close(reader)
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, closed: writer}
+    command = [sys.executable, "-m", "probe.cli", *(str(paths.get(word, word)) for word in words)]
+    environment = {**os.environ, "LC_ALL": letters, "PYTHONUTF8": "0"}
+    done = subprocess.run(command, **streams, env=environment, timeout=120)
+    os.close(writer)
+    other = done.stderr if closed == "stdout" else done.stdout
+    assert done.returncode == 141, other
+    for noise in (b"Traceback", b"Broken", b"Exception ignored"):
+        assert noise not in other
+
+
+def test_a_full_disk_under_the_output_is_one_line(tmp_path: Path) -> None:
+    make_recording(tmp_path / "moves", episodes=2, frames=8)
+    for words in (("check", tmp_path / "moves", "--no-frames", "--json"), ("check", "nowhere", "--json")):
+        command = [sys.executable, "-m", "probe.cli", *map(str, words)]
+        with open("/dev/full", "w") as full:
+            done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=120)
+        assert done.returncode == 2 and done.stderr.startswith("jointprobe: "), done.stderr
+        assert done.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize(

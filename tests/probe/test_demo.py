@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from bars import Ledger, Results, template
 from hardware import InputError
-from probe.demo import DemoSettings, run_demo, study_text
+from probe.demo import STUDIES, DemoSettings, run_demo, study_text
 from probe.run import verify_study_folder
 
 SMALL = DemoSettings(episodes=6, train=4, walk_seconds=16, steps=3, image_size=64)
@@ -60,6 +62,38 @@ def test_a_second_run_goes_on_and_repeats_every_number(demo: tuple[Path, Results
         run_demo(root, settings=DemoSettings(episodes=6, train=4, walk_seconds=16, steps=3, image_size=96))
 
 
-def test_the_full_size_is_the_template_itself() -> None:
-    assert study_text(DemoSettings()) == template("demo")
-    assert "train: 0-3" in study_text(SMALL) and "steps: 3" in study_text(SMALL)
+@pytest.mark.parametrize("name", STUDIES)
+def test_the_full_size_is_the_template_itself(name: str) -> None:
+    assert study_text(STUDIES[name]) == template(name)
+    small = study_text(replace(STUDIES[name], episodes=6, train=4, steps=3))
+    assert small.count("train: 0-3\n") == small.count("evaluate: 4-5\n") == 2
+    assert set(re.findall(r"steps: (\d+)", small)) == {"3"}
+
+
+@pytest.mark.slow
+def test_the_study_of_world_models_has_every_number_that_it_registered(tmp_path: Path) -> None:
+    """At a size that says nothing about the arm: three seeds, both motions and losses, controls, rankings."""
+    small = replace(STUDIES["world-models"], episodes=6, train=4, walk_seconds=16, steps=3, image_size=64)
+    study, results = run_demo(tmp_path, settings=small)
+    measured = results.by_path
+    frozen = "" if results.encoders["frozen"].unavailable else "frozen"
+    for encoder in (
+        "W1",
+        "W1@cls",
+        "W1walk",
+        "CNN",
+        "CNNwalk",
+        "untrained",
+        "CNNuntrained",
+        "pixels",
+        frozen,
+    ):
+        for path in (f"{encoder}.r2.mean", f"{encoder}/walk.r2.mean", f"{encoder}/walk.anisotropy"):
+            assert not encoder or measured[path].value is not None, path
+    for metric in ("r2.mean", "anisotropy", "g1b.own.top1", "g1b.own_anchor.top1", "g1b.own_ridge.top1"):
+        seeds = [measured[f"W1walk_s{seed}/walk.{metric}"].value for seed in range(2)]
+        assert measured[f"W1walk/walk.{metric}"].value == pytest.approx(sum(seeds) / 2), metric
+    judged = Ledger.open(study).last("judged").body["bars"]
+    assert {name for name, bar in judged.items() if bar["state"] == "not tested"} == {"B9", "B10"}
+    assert "outside of what the theorem speaks of" in (study / "card.md").read_text()
+    assert verify_study_folder(study).ok

@@ -18,7 +18,7 @@ pytestmark = [
     ),
 ]
 
-EFFICIENTNET = f"import:{Path(__file__).parents[1] / 'encoders' / 'efficientnet_lite0.py'}:build"
+EFFICIENTNET = "import:encoders.efficientnet_lite0:build"
 TOLERANCE = 0.05
 
 CLOTH = f"""

@@ -1,6 +1,6 @@
 """EfficientNet-Lite0 for `import:` specs: ImageNet weights that come inside a package, so it works offline.
 
-    import:tests/encoders/efficientnet_lite0.py:build
+    import:encoders.efficientnet_lite0:build
 
 A stand-in for a frozen encoder where no hub can be reached; needs the `dev` extra. It is also the example of
 what a factory may return: a torch module with `encode(frames) -> (B, D)`.
