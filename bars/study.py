@@ -135,6 +135,7 @@ class EncoderEntry(Entry):
         `transformers:ID`, `torchvision:NAME`, `onnx:FILE`, `import:MODULE:FACTORY`; folders relative to the
         study's folder.
     precision : of a given frozen network's products; bf16 is twice as fast where the machine has it.
+    runtime : of a given transformers or torchvision network; `openvino` needs x86_64 and its extra.
     train : a recipe; its keys are the encoders room's.
     seeds : of a recipe: one network each, measured by itself; the encoder's own numbers are means over them.
     on : the data entry on whose train episodes a recipe is trained (or an untrained one's input and
@@ -155,6 +156,7 @@ class EncoderEntry(Entry):
     twin_of: Name | None = None
     views: list[NonEmpty] | None = Field(default=None, min_length=1)
     precision: Literal["fp32", "bf16"] = "fp32"
+    runtime: Literal["torch", "openvino"] = "torch"
     role: Literal["model", "control", "baseline"] = "model"
     about: Text = ""
     optional: bool = False
@@ -170,6 +172,8 @@ class EncoderEntry(Entry):
             raise ValueError("is loaded, so it cannot have on, which is for trained encoders")
         if self.precision != "fp32" and (self.load is None or untrained):
             raise ValueError("has precision, which is for given networks; a recipe says it under train")
+        if self.runtime != "torch" and (self.load is None or untrained):
+            raise ValueError("has runtime, which is for given networks; torch trains and runs a recipe")
         if self.twin_of is not None and not untrained:
             raise ValueError("has twin_of, which is for load: untrained:KIND only")
         if self.seeds is not None and self.train is None:

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from encoders.cnn import CnnEncoder
 from encoders.encoder import Encoder, default_device
-from encoders.frozen import Precision
+from encoders.frozen import Precision, Runtime
 from encoders.imported import ImportedEncoder
 from encoders.lewm_encoder import LewmEncoder
 from encoders.onnx_models import OnnxEncoder
@@ -156,6 +156,7 @@ def load_encoder(
     episodes: Sequence[int] | None = None,
     device: torch.device | str | None = None,
     precision: Precision = "fp32",
+    runtime: Runtime = "torch",
 ) -> Encoder:
     """The encoder that a text names.
 
@@ -173,7 +174,7 @@ def load_encoder(
         an `untrained` one; defaults where None) and the training frames that input and batch-norm statistics
         are measured on. Without a recording those stay at identity (input mean 0.5, std 0.25).
     device : where to compute; None is CUDA where there is one.
-    precision : `bf16` is for frozen networks, see `FrozenEncoder`.
+    precision, runtime : `bf16` and `openvino` are for frozen networks, see `FrozenEncoder`.
 
     Raises
     ------
@@ -199,18 +200,32 @@ def load_encoder(
             episodes=episodes,
             device=asked,
             precision=precision,
+            runtime=runtime,
         )
         return encoder.with_output(output)
     if precision != "fp32" and kind not in ("transformers", "torchvision"):
         raise InputError(f"encoder {spec!r}", f"cannot compute in {precision!r}", "leave precision out")
+    if runtime != "torch" and kind not in ("transformers", "torchvision"):
+        raise InputError(f"encoder {spec!r}", f"cannot be run by {runtime!r}", "leave runtime out")
     if kind == "transformers":
         name = _existing_folder(rest, base) or rest
         return TransformersEncoder(
-            name, views=views, image_shapes=image_shapes, device=device, precision=precision
+            name,
+            views=views,
+            image_shapes=image_shapes,
+            device=device,
+            precision=precision,
+            runtime=runtime,
         )
     if kind == "torchvision":
         return TorchvisionEncoder(
-            rest, views=views, image_shapes=image_shapes, base=base, device=device, precision=precision
+            rest,
+            views=views,
+            image_shapes=image_shapes,
+            base=base,
+            device=device,
+            precision=precision,
+            runtime=runtime,
         )
     if kind == "onnx":
         return OnnxEncoder(rest, views=views, image_shapes=image_shapes, base=base, device=asked)

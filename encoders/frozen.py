@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any, Literal
 
 import numpy as np
@@ -14,9 +15,12 @@ from torch import nn
 from encoders.encoder import Encoder, check_views, common_size, prepare_frames
 from encoders.frame_preprocessing import Comparison, PixelSteps, compare, pixel_values
 from encoders.model_files import WeightsUnavailable as WeightsUnavailable
+from encoders.openvino_runtime import IMAGES_AT_ONCE as OPENVINO_IMAGES_AT_ONCE
+from encoders.openvino_runtime import OpenVinoNetwork, import_openvino
 from hardware.errors import InputError
 
 Precision = Literal["fp32", "bf16"]
+Runtime = Literal["torch", "openvino"]
 Preprocess = Literal["proven", "tensors", "published"]
 
 IMAGES_AT_ONCE = {"cpu": 8, "cuda": 32}
@@ -45,6 +49,8 @@ class FrozenEncoder(Encoder):
     image_shapes : (height, width) of each view as recorded; see `load_encoder`.
     precision : `fp32`, or `bf16`: matrix products and convolutions in bfloat16, sums and norms in float32.
         It is part of the fingerprint; a device without bfloat16 gives the same latents, more slowly.
+    runtime : `torch`, or `openvino` (x86_64, on the CPU whatever the device), which is part of the
+        fingerprint as well.
     preprocess : `proven`, or one of the two in any case: then `tensors` is an error where it is not equal.
     """
 
@@ -61,14 +67,21 @@ class FrozenEncoder(Encoder):
         image_shapes: Mapping[str, tuple[int, int]] | None = None,
         device: torch.device | str = "cpu",
         precision: Precision = "fp32",
+        runtime: Runtime = "torch",
         preprocess: Preprocess = "proven",
     ) -> None:
         self.views = check_views(views, self.where)
         self.image_size = common_size(self.views, image_shapes)
         if precision not in ("fp32", "bf16"):
             raise InputError(self.where, f"has no precision {precision!r}", "write fp32 or bf16")
-        self.precision = precision
+        if runtime not in ("torch", "openvino"):
+            raise InputError(self.where, f"has no runtime {runtime!r}", "write torch or openvino")
+        if runtime == "openvino":
+            import_openvino(self.where)  # before anything that takes long
+        self.precision, self.runtime = precision, runtime
         self.architecture = {**self.architecture, "fusion": "concatenated views", "precision": precision}
+        if runtime != "torch":  # which encoders of before there was a choice do not name
+            self.architecture["runtime"] = runtime
         self.steps = steps
         self.to(device)
         recorded = (
@@ -89,6 +102,12 @@ class FrozenEncoder(Encoder):
             "resized_to": None if self.image_size is None else list(self.image_size),
         }
         self.width = len(self.views) * self.outputs[self.architecture["feature"]]
+        self._converted: dict[torch.Size, OpenVinoNetwork] = {}  # of pixel values of this shape
+        if (
+            runtime == "openvino"
+        ):  # now, so that a study is not frozen with a network that cannot be converted
+            grey = np.full((self._clips_at_once * self.clip_frames, *size, 3), 127, np.uint8)
+            self._openvino(self._clips(self._pixel_values(grey)))
 
     @abstractmethod
     def _published(self, images: np.ndarray) -> torch.Tensor:
@@ -98,9 +117,13 @@ class FrozenEncoder(Encoder):
     def _features(self, values: torch.Tensor) -> torch.Tensor:
         """Features (n, d) of pixel values (n, 3, h, w), of clips (n, T, 3, h, w)."""
 
+    def _all_features(self, values: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """The features of every one of `outputs`, in order."""
+        return (self._features(values),)
+
     def to(self, device: torch.device | str) -> FrozenEncoder:
-        """Move the network to a device."""
-        self.device = torch.device(device)
+        """Move the network to a device; one that OpenVINO runs stays on the CPU."""
+        self.device = torch.device(device if self.runtime == "torch" else "cpu")
         if self.network is not None:
             self.network.to(self.device)
             for layer in self.network.modules():
@@ -123,22 +146,45 @@ class FrozenEncoder(Encoder):
     def describe(self) -> dict[str, Any]:
         """Facts of every encoder, and how equal its preprocessing is to the published one."""
         comparison = {f"{size[1]}x{size[0]}": str(found) for size, found in self._compared.items()}
-        return {**super().describe(), "comparison": comparison}
+        facts = {**super().describe(), "comparison": comparison}
+        if self.runtime == "openvino":
+            facts["openvino"] = import_openvino(self.where).get_version()
+        return facts
 
     def encode(self, frames: np.ndarray) -> np.ndarray:
         """Latents float32 (B, V * d) of uint8 frames (B, V, H, W, 3), of clips (B, V, T, H, W, 3)."""
         images = self._images(frames)
-        clips = max(1, IMAGES_AT_ONCE.get(self.device.type, 8) // self.clip_frames)
-        step = clips * self.clip_frames
-        parts = []
-        for start in range(0, len(images), step):
-            values = self._clips(self._pixel_values(images[start : start + step])).to(self.device)
-            with torch.inference_mode(), self._arithmetic():
-                features = self._features(self._filled(values, clips))[: len(values)]
-            parts.append(features.float().cpu().numpy())
-        if not parts:
+        if not len(images):
             return np.empty((0, self.width), np.float32)
-        return np.ascontiguousarray(np.concatenate(parts).reshape(len(frames), -1), np.float32)
+        step = self._clips_at_once * self.clip_frames
+        batches = (
+            self._filled(self._clips(self._pixel_values(images[start : start + step])))
+            for start in range(0, len(images), step)
+        )
+        parts = self._by_openvino(batches) if self.runtime == "openvino" else self._by_torch(batches)
+        latents = np.concatenate(parts)[: len(images) // self.clip_frames].reshape(len(frames), -1)
+        return np.ascontiguousarray(latents, np.float32)
+
+    def _by_torch(self, batches: Iterable[torch.Tensor]) -> list[np.ndarray]:
+        parts = []
+        for values in batches:
+            with torch.inference_mode(), self._arithmetic():
+                parts.append(self._features(values.to(self.device)).float().cpu().numpy())
+        return parts
+
+    def _by_openvino(self, batches: Iterable[torch.Tensor]) -> list[np.ndarray]:
+        batches = iter(batches)
+        first = next(batches)
+        output = list(self.outputs).index(self.architecture["feature"])
+        return self._openvino(first).run(chain([first], batches), output)
+
+    def _openvino(self, values: torch.Tensor) -> OpenVinoNetwork:
+        """The network converted for pixel values of this shape; once for each."""
+        if values.shape not in self._converted:
+            self._converted[values.shape] = OpenVinoNetwork(
+                self.network, self._all_features, values, self.precision, self.where
+            )
+        return self._converted[values.shape]
 
     def preprocessed(self, frames: np.ndarray) -> np.ndarray:
         """What the network reads of the frames, float32 (B V T, 3, h, w)."""
@@ -162,9 +208,19 @@ class FrozenEncoder(Encoder):
     def _clips(self, values: torch.Tensor) -> torch.Tensor:
         return values if self.clip_frames == 1 else values.unflatten(0, (-1, self.clip_frames))
 
-    def _filled(self, values: torch.Tensor, size: int) -> torch.Tensor:
-        """A batch of the usual size in bf16: another size takes other kernels, whose rounding shows."""
-        if self.precision == "fp32" or len(values) == size:
+    @property
+    def _clips_at_once(self) -> int:
+        """Clips in a batch, of one frame each but for encoders of clips."""
+        images = (
+            IMAGES_AT_ONCE.get(self.device.type, 8) if self.runtime == "torch" else OPENVINO_IMAGES_AT_ONCE
+        )
+        return max(1, images // self.clip_frames)
+
+    def _filled(self, values: torch.Tensor) -> torch.Tensor:
+        """A batch of the usual size in bf16, since another takes other kernels, whose rounding shows; and for
+        OpenVINO, whose networks are made for one."""
+        size = self._clips_at_once
+        if (self.precision == "fp32" and self.runtime == "torch") or len(values) == size:
             return values
         return torch.cat([values, values[-1:].expand(size - len(values), *values.shape[1:])])
 

@@ -17,7 +17,7 @@ from torch import nn
 
 from encoders.encoder import load_exactly
 from encoders.frame_preprocessing import PixelSteps
-from encoders.frozen import FrozenEncoder, Precision, Preprocess
+from encoders.frozen import FrozenEncoder, Precision, Preprocess, Runtime
 from encoders.model_files import WeightsUnavailable
 from hardware.errors import InputError
 
@@ -37,7 +37,7 @@ class TorchvisionEncoder(FrozenEncoder):
         architecture: a state dict by torch.save, or safetensors; the last layer may be missing or of
         another width. Published weights are read from torch hub's cache and never fetched.
     base : folder that a relative FILE starts from.
-    views, image_shapes, device, precision, preprocess : see `FrozenEncoder`.
+    views, image_shapes, device, precision, runtime, preprocess : see `FrozenEncoder`.
     """
 
     kind = "torchvision"
@@ -51,6 +51,7 @@ class TorchvisionEncoder(FrozenEncoder):
         base: str | Path | None = None,
         device: torch.device | str = "cpu",
         precision: Precision = "fp32",
+        runtime: Runtime = "torch",
         preprocess: Preprocess = "proven",
     ) -> None:
         self.name, self.where = name, f"encoder 'torchvision:{name}'"
@@ -68,6 +69,7 @@ class TorchvisionEncoder(FrozenEncoder):
             image_shapes=image_shapes,
             device=device,
             precision=precision,
+            runtime=runtime,
             preprocess=preprocess,
         )
 

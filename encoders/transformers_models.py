@@ -13,7 +13,7 @@ import safetensors
 import torch
 
 from encoders.frame_preprocessing import steps_of_processor
-from encoders.frozen import FrozenEncoder, Precision, Preprocess
+from encoders.frozen import FrozenEncoder, Precision, Preprocess, Runtime
 from encoders.model_files import model_folder, processor_file, read_json, stored_tensors
 from hardware.errors import InputError
 
@@ -48,7 +48,7 @@ class TransformersEncoder(FrozenEncoder):
         safetensors weights, or a hub id.
     clip_frames, clip_stride : frames of a clip, and how many rows apart they are; None takes as many as the
         model was trained on.
-    views, image_shapes, device, precision, preprocess : see `FrozenEncoder`.
+    views, image_shapes, device, precision, runtime, preprocess : see `FrozenEncoder`.
     """
 
     kind = "transformers"
@@ -61,6 +61,7 @@ class TransformersEncoder(FrozenEncoder):
         image_shapes: Mapping[str, tuple[int, int]] | None = None,
         device: torch.device | str = "cpu",
         precision: Precision = "fp32",
+        runtime: Runtime = "torch",
         preprocess: Preprocess = "proven",
         clip_frames: int | None = None,
         clip_stride: int = 1,
@@ -92,6 +93,7 @@ class TransformersEncoder(FrozenEncoder):
             image_shapes=image_shapes,
             device=device,
             precision=precision,
+            runtime=runtime,
             preprocess=preprocess,
         )
 
@@ -121,6 +123,10 @@ class TransformersEncoder(FrozenEncoder):
 
     def _features(self, values: torch.Tensor) -> torch.Tensor:
         return self._feature(self._run(values), self.architecture["feature"])
+
+    def _all_features(self, values: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        output = self._run(values)
+        return tuple(self._feature(output, name) for name in self.outputs)
 
     def _run(self, values: torch.Tensor) -> Any:
         taken = inspect.signature(self.network.forward).parameters

@@ -221,7 +221,14 @@ def given_encoder(study: Study, name: str) -> Encoder:
             shapes = {view: (info.view(view).height, info.view(view).width) for view in views}
             break
     spec = f"{entry.load or ''}{at}{latent}"
-    return load_encoder(spec, views=views, image_shapes=shapes, base=study.folder, precision=entry.precision)
+    return load_encoder(
+        spec,
+        views=views,
+        image_shapes=shapes,
+        base=study.folder,
+        precision=entry.precision,
+        runtime=entry.runtime,
+    )
 
 
 def check_recipes(study: Study, facts: FreezeFacts) -> None:

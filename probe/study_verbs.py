@@ -334,6 +334,8 @@ def _options(options: list[str]) -> dict[str, Any]:
         key, mark, value = text.partition("=")
         if not mark:
             raise InputError("--set", f"{text!r} is not KEY=VALUE", "for example --set steps=400")
+        if key in fields:
+            raise InputError(f"--set {key}", "is given twice", "leave out one of the two")
         try:
             fields[key] = yaml.safe_load(value)
         except yaml.YAMLError as error:
