@@ -2,11 +2,11 @@
 
     PYTHONPATH=. python tests/benchmarks/bench_frozen.py [--threads 2] [--rounds 5] [--frames 32]
 
-DINOv2-S/14 with random weights (as fast as the published), 224 px from 640 x 480 frames. Every variant of a
-round runs once, in turn, on the same frames. Beside frames/s stands what share that is of the machine's own
-matrix product in the same precision, measured in the same rounds, and how far latents are from those of the
-plain loop: cosine, and cosine after taking the mean latent away, since the latents of a network have much in
-common. Preprocessing alone comes first.
+DINOv2-S/14 with random weights (as fast as the published), 224 px from 640 x 480 frames; by torch and, where
+it is installed, by OpenVINO. Every variant of a round runs once, in turn, on the same frames. Beside frames/s
+stands what share that is of the machine's own matrix product in the same precision, measured in the same
+rounds, and how far latents are from those of the plain loop: cosine, and cosine after taking the mean latent
+away, since the latents of a network have much in common. Preprocessing alone comes first.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +25,14 @@ import torch
 import transformers
 from torch.nn import functional
 
+from encoders import WeightsUnavailable
 from encoders.frame_preprocessing import hard_frames
 from encoders.transformers_models import TransformersEncoder
 
 GFLOP_A_FRAME = 12.25  # DINOv2-S/14 at 224 px: 257 tokens, 12 layers; matrix products and attention
 MATRIX = 2048
 SIZE = (480, 640)
+PRECISIONS = ("fp32", "bf16")
 SMALL = {"hidden_size": 384, "num_hidden_layers": 12, "num_attention_heads": 6}
 
 
@@ -94,24 +97,31 @@ def compare_encoding(folder: str, frames: np.ndarray, rounds: int) -> None:
                 parts.append(model(**inputs).last_hidden_state[:, 0].numpy())
         return np.concatenate(parts)
 
-    ours = {precision: _encoder(folder, precision=precision) for precision in ("fp32", "bf16")}
+    ours = {f"ours, {precision}": _encoder(folder, precision=precision) for precision in PRECISIONS}
+    for precision in PRECISIONS:
+        try:
+            by_openvino = _encoder(folder, precision=precision, runtime="openvino")
+        except WeightsUnavailable as absent:
+            print(f"OpenVINO in {precision} left out: {absent}")
+        else:
+            ours[f"OpenVINO, {precision}"] = by_openvino
+    encoding = {name: partial(encoder.encode, frames[:, None]) for name, encoder in ours.items()}
     variants: dict[str, Callable[[], Any]] = {
         "plain loop, batch 1": lambda: plain(1),
         "plain loop, batch 32": lambda: plain(32),
-        "ours, fp32": lambda: ours["fp32"].encode(frames[:, None]),
-        "ours, bf16": lambda: ours["bf16"].encode(frames[:, None]),
+        **encoding,
         "matrix product, fp32": lambda: _product(torch.float32),
         "matrix product, bf16": lambda: _product(torch.bfloat16),
     }
     seconds, found = _interleaved(variants, rounds)
-    peak = {name: 2 * MATRIX**3 / 1e9 / np.median(seconds[f"matrix product, {name}"]) for name in ours}
+    peak = {name: 2 * MATRIX**3 / 1e9 / np.median(seconds[f"matrix product, {name}"]) for name in PRECISIONS}
     reference = found["plain loop, batch 1"]
     print(f"\nDINOv2-S/14, {len(frames)} frames; matrix products of {MATRIX}: " + _peaks(peak))
     print(
         f"{'':22}{'frames/s':>9}{'x batch 1':>11}{'x batch 32':>12}{'GFLOP/s':>9}{'of peak':>9}"
         f"{'1 - cosine':>12}{'centred':>10}{'largest':>10}"
     )
-    for name in list(variants)[:4]:
+    for name in list(variants)[:-2]:
         rate = len(frames) / float(np.median(seconds[name]))
         ratios = [
             np.median(np.divide(seconds[f"plain loop, batch {size}"], seconds[name])) for size in (1, 32)
