@@ -260,7 +260,7 @@ def demo(
         typer.Option(
             "--study",
             help="demo (a small network, minutes) or world-models (LeWM and the theorem's own loss on both "
-            "motions, three seeds each, a frozen network; an hour or more).",
+            "motions, three seeds each, a frozen network; one to two hours).",
         ),
     ] = "demo",
     mjcf: Annotated[
