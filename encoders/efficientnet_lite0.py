@@ -39,11 +39,16 @@ class EfficientNetLite0(nn.Module):
         images = frames.reshape(-1, *frames.shape[2:])
         parts = []
         for start in range(0, len(images), IMAGES_AT_ONCE):
-            resized = np.stack([_resize(image) for image in images[start : start + IMAGES_AT_ONCE]])
-            batch = torch.from_numpy(resized).to(device).permute(0, 3, 1, 2)
-            features = self.network.extract_features((batch.float() - 127) / 128)  # type: ignore[operator]
+            batch = pixels(images[start : start + IMAGES_AT_ONCE]).to(device)
+            features = self.network.extract_features(batch)  # type: ignore[operator]
             parts.append(features.mean(dim=(2, 3)))  # (b, 1280, 7, 7) to (b, 1280)
         return torch.cat(parts).reshape(len(frames), -1)
+
+
+def pixels(images: np.ndarray) -> torch.Tensor:
+    """What the network reads, float (n, 3, 224, 224), of frames uint8 (n, H, W, 3)."""
+    resized = np.stack([_resize(image) for image in images])
+    return (torch.from_numpy(resized).permute(0, 3, 1, 2).float() - 127) / 128
 
 
 def _resize(image: np.ndarray) -> np.ndarray:

@@ -26,6 +26,7 @@ class Encoder(ABC):
     views : names of the views in the order it was made for, or None where any will do.
     width : number of latent dimensions D.
     image_size : (height, width) that frames are brought to before `encode`, or None to keep them as recorded.
+    output : name of its latent among those of its network; empty where there is one only.
     clip_frames, clip_stride : frames that make one latent, every `clip_stride`-th row up to its own; 1 for
         encoders of single images.
     architecture, preprocessing : JSON-able facts; they are part of the fingerprint.
@@ -35,6 +36,7 @@ class Encoder(ABC):
     views: tuple[str, ...] | None
     width: int
     image_size: tuple[int, int] | None = None
+    output: str = ""
     clip_frames: int = 1
     clip_stride: int = 1
     architecture: dict[str, Any]
@@ -54,6 +56,20 @@ class Encoder(ABC):
         -------
         float32 array (B, D)
         """
+
+    def encode_outputs(self, frames: np.ndarray, outputs: Sequence[str]) -> list[np.ndarray]:
+        """Several latents of the same network in one pass: what `with_output(name).encode(frames)` gives for
+        each, byte for byte.
+        """
+        return [
+            self.encode(frames) if name == self.output else self.with_output(name).encode(frames)
+            for name in outputs
+        ]
+
+    @property
+    def pass_shared_with(self) -> object:
+        """The same object for encoders whose latents `encode_outputs` makes in one pass."""
+        return self
 
     def preprocessed(self, frames: np.ndarray) -> np.ndarray | None:
         """What the first layer is given of such frames, float32, any shape; None where that cannot be told.

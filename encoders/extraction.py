@@ -57,29 +57,46 @@ def encoded(
     ------
     InputError : a latent that is not finite; encoder, episode and frame are named.
     """
+    passes = _by_pass(encoders)
     done, total = 0, sum(len(one.rows) for one in work) * len(encoders)
     for one, batches in _by_episode(work, _decoded(encoders[0], work, image_size, batch_size)):
         out = [np.empty((len(one.rows), encoder.width), np.float32) for encoder in encoders]
         start = 0
         for frames in batches:
             rows = one.rows[start : start + len(frames)]
-            for encoder, latents in zip(encoders, out):
-                latents[start : start + len(frames)] = _checked(encoder, frames, one.episode, rows)
-                done += len(frames)
+            for places in passes:
+                together = [encoders[place] for place in places]
+                for place, latents in zip(places, _encoded_together(together, frames, one.episode, rows)):
+                    out[place][start : start + len(frames)] = latents
+                done += len(frames) * len(places)
                 if progress:
-                    progress(done, total, f"encoding {encoder.kind}, episode {one.episode.index}")
+                    progress(done, total, f"encoding {together[0].kind}, episode {one.episode.index}")
             start += len(frames)
         yield out
 
 
-def _checked(encoder: Encoder, frames: np.ndarray, episode: AlignedEpisode, rows: np.ndarray) -> np.ndarray:
-    latents = encoder.encode(frames)
+def _by_pass(encoders: Sequence[Encoder]) -> list[list[int]]:
+    """Places of encoders that are latents of one network, which is run once for all of them."""
+    shared: dict[int, list[int]] = {}
+    for place, encoder in enumerate(encoders):
+        shared.setdefault(id(encoder.pass_shared_with), []).append(place)
+    return list(shared.values())
+
+
+def _encoded_together(
+    encoders: Sequence[Encoder], frames: np.ndarray, episode: AlignedEpisode, rows: np.ndarray
+) -> list[np.ndarray]:
+    found = encoders[0].encode_outputs(frames, [encoder.output for encoder in encoders])
+    return [_checked(encoder, latents, episode, rows) for encoder, latents in zip(encoders, found)]
+
+
+def _checked(encoder: Encoder, latents: np.ndarray, episode: AlignedEpisode, rows: np.ndarray) -> np.ndarray:
     bad = np.flatnonzero(~np.isfinite(latents).all(axis=1))
     if len(bad):
         frame = int(episode.anchor_frame[rows[bad[0]]])
         raise InputError(
             f"encoder {encoder.kind} {encoder.fingerprint[:12]}, episode {episode.index}, frame {frame}",
-            f"its latent is not finite ({len(bad)} of {len(frames)} rows in this batch)",
+            f"its latent is not finite ({len(bad)} of {len(latents)} rows in this batch)",
             "the weights or the frame are damaged; nothing of this episode was kept",
         )
     return latents

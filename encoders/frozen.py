@@ -114,12 +114,8 @@ class FrozenEncoder(Encoder):
         """Pixel values (n, 3, h, w) of frames uint8 (n, H, W, 3), by the published preprocessing."""
 
     @abstractmethod
-    def _features(self, values: torch.Tensor) -> torch.Tensor:
-        """Features (n, d) of pixel values (n, 3, h, w), of clips (n, T, 3, h, w)."""
-
-    def _all_features(self, values: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """The features of every one of `outputs`, in order."""
-        return (self._features(values),)
+    def _features(self, values: torch.Tensor, outputs: Sequence[str]) -> tuple[torch.Tensor, ...]:
+        """Features (n, d) by these names of pixel values (n, 3, h, w), of clips (n, T, 3, h, w)."""
 
     def to(self, device: torch.device | str) -> FrozenEncoder:
         """Move the network to a device; one that OpenVINO runs stays on the CPU."""
@@ -151,38 +147,60 @@ class FrozenEncoder(Encoder):
             facts["openvino"] = import_openvino(self.where).get_version()
         return facts
 
+    @property
+    def output(self) -> str:  # type: ignore[override]
+        """Name of its latent, one of `outputs`."""
+        return str(self.architecture["feature"])
+
+    @property
+    def pass_shared_with(self) -> object:
+        return self if self.network is None else self.network
+
     def encode(self, frames: np.ndarray) -> np.ndarray:
         """Latents float32 (B, V * d) of uint8 frames (B, V, H, W, 3), of clips (B, V, T, H, W, 3)."""
+        return self.encode_outputs(frames, [self.output])[0]
+
+    def encode_outputs(self, frames: np.ndarray, outputs: Sequence[str]) -> list[np.ndarray]:
+        """Several latents in one pass of the network."""
         images = self._images(frames)
         if not len(images):
-            return np.empty((0, self.width), np.float32)
+            return [np.empty((0, self.with_output(name).width), np.float32) for name in outputs]
         step = self._clips_at_once * self.clip_frames
         batches = (
             self._filled(self._clips(self._pixel_values(images[start : start + step])))
             for start in range(0, len(images), step)
         )
-        parts = self._by_openvino(batches) if self.runtime == "openvino" else self._by_torch(batches)
-        latents = np.concatenate(parts)[: len(images) // self.clip_frames].reshape(len(frames), -1)
-        return np.ascontiguousarray(latents, np.float32)
+        by = self._by_openvino if self.runtime == "openvino" else self._by_torch
+        whole = [np.concatenate(parts)[: len(images) // self.clip_frames] for parts in by(batches, outputs)]
+        return [np.ascontiguousarray(latents.reshape(len(frames), -1), np.float32) for latents in whole]
 
-    def _by_torch(self, batches: Iterable[torch.Tensor]) -> list[np.ndarray]:
+    def _by_torch(
+        self, batches: Iterable[torch.Tensor], outputs: Sequence[str]
+    ) -> Iterable[Sequence[np.ndarray]]:
         parts = []
         for values in batches:
             with torch.inference_mode(), self._arithmetic():
-                parts.append(self._features(values.to(self.device)).float().cpu().numpy())
-        return parts
+                features = self._features(values.to(self.device), outputs)
+                parts.append([one.float().cpu().numpy() for one in features])
+        return zip(*parts)
 
-    def _by_openvino(self, batches: Iterable[torch.Tensor]) -> list[np.ndarray]:
+    def _by_openvino(
+        self, batches: Iterable[torch.Tensor], outputs: Sequence[str]
+    ) -> Iterable[Sequence[np.ndarray]]:
         batches = iter(batches)
         first = next(batches)
-        output = list(self.outputs).index(self.architecture["feature"])
-        return self._openvino(first).run(chain([first], batches), output)
+        places = [list(self.outputs).index(name) for name in outputs]
+        return zip(*self._openvino(first).run(chain([first], batches), places))
 
     def _openvino(self, values: torch.Tensor) -> OpenVinoNetwork:
         """The network converted for pixel values of this shape; once for each."""
         if values.shape not in self._converted:
             self._converted[values.shape] = OpenVinoNetwork(
-                self.network, self._all_features, values, self.precision, self.where
+                self.network,
+                lambda values: self._features(values, list(self.outputs)),
+                values,
+                self.precision,
+                self.where,
             )
         return self._converted[values.shape]
 
@@ -240,7 +258,7 @@ class FrozenEncoder(Encoder):
 
             def latents(values: torch.Tensor) -> torch.Tensor:
                 with torch.inference_mode():  # in fp32, so that the answer hangs on the pixels alone
-                    return self._features(self._clips(values.to(self.device)))
+                    return self._features(self._clips(values.to(self.device)), [self.output])[0]
 
             count = PROOF_FRAMES if self.clip_frames == 1 else self.clip_frames
             self._compared[size] = compare(self.steps, self._published, latents, size, count)

@@ -146,26 +146,39 @@ class LewmEncoder(Encoder):
 
     def encode(self, frames: np.ndarray) -> np.ndarray:
         """Latents float32 (B, D) of uint8 frames (B, V, H, W, 3)."""
+        return self.encode_outputs(frames, [self.output])[0]
+
+    def encode_outputs(self, frames: np.ndarray, outputs: Sequence[str]) -> list[np.ndarray]:
+        """Several latents in one pass.
+
+        Every view is encoded for each of them, also for one view's class token alone: products of another
+        size round differently, and a latent must not depend on what is asked for beside it.
+        """
         assert self.views is not None
         frames = prepare_frames(frames, len(self.views), self.image_size)
-        latents = np.empty((len(frames), self.width), np.float32)
+        parts = []
         with torch.inference_mode():
             for start in range(0, len(frames), ENCODE_AT_ONCE):
-                part = frames[start : start + ENCODE_AT_ONCE]
-                latents[start : start + ENCODE_AT_ONCE] = self._latents(self.images(part)).cpu().numpy()
-        return latents
+                tokens = self.network.cls(self.images(frames[start : start + ENCODE_AT_ONCE]))
+                parts.append([self._latent(tokens, name).cpu().numpy() for name in outputs])
+        if not parts:
+            return [np.empty((0, self.with_output(name).width), np.float32) for name in outputs]
+        return [np.concatenate(of_one) for of_one in zip(*parts)]
+
+    @property
+    def pass_shared_with(self) -> object:
+        return self.network
 
     def images(self, frames: np.ndarray) -> torch.Tensor:
         """Normalised frames, float (B, V, 3, S, S), of uint8 ones that have their size already."""
         return torch.stack(self._normalise(torch.from_numpy(frames).to(self.device)), dim=1)
 
-    def _latents(self, images: torch.Tensor) -> torch.Tensor:
+    def _latent(self, tokens: torch.Tensor, output: str) -> torch.Tensor:
+        """One of the latents of class tokens (B, V, E)."""
         assert self.views is not None
-        if self.output in ("z", "cls"):
-            tokens = self.network.cls(images)
-            return self.network.project(tokens) if self.output == "z" else tokens.flatten(1)
-        view = self.views.index(self.output)
-        return self.network.cls(images[:, view : view + 1])[:, 0]
+        if output in ("z", "cls"):
+            return self.network.project(tokens) if output == "z" else tokens.flatten(1)
+        return tokens[:, self.views.index(output)]
 
     def preprocessed(self, frames: np.ndarray) -> np.ndarray:
         """Normalised frames, float32 (B, V, 3, h, w)."""

@@ -119,7 +119,7 @@ class OnnxEncoder(FrozenEncoder):
         self.architecture = {"sha256": hashlib.sha256(data).hexdigest(), "feature": self.card.feature}
         self._declared = self.card.steps(scaled=self._input.type != "tensor(uint8)")
         grey = self._published(np.full((1, *self.card.image_size, 3), 127, np.uint8))
-        self.outputs = {self.card.feature: self._features(grey).shape[1]}
+        self.outputs = {self.card.feature: self._found(grey).shape[1]}
         super().__init__(
             None,  # nothing to compare with: what the card declares is carried out
             self.card.model_dump(mode="json"),
@@ -145,7 +145,11 @@ class OnnxEncoder(FrozenEncoder):
     def _published(self, images: np.ndarray) -> torch.Tensor:
         return pixel_values(torch.from_numpy(images), self._declared)
 
-    def _features(self, values: torch.Tensor) -> torch.Tensor:
+    def _features(self, values: torch.Tensor, outputs: Sequence[str]) -> tuple[torch.Tensor, ...]:
+        return (self._found(values),)
+
+    def _found(self, values: torch.Tensor) -> torch.Tensor:
+        """Features (n, d) of pixel values, as the file gives them."""
         fixed = self._input.shape[0] if isinstance(self._input.shape[0], int) else len(values)
         parts = [self._run(values[start : start + fixed], fixed) for start in range(0, len(values), fixed)]
         found = np.concatenate(parts)

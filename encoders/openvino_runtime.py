@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -77,12 +77,12 @@ class OpenVinoNetwork:
             ) from None
         self._queue = openvino.AsyncInferQueue(self._compiled)  # as many requests as OpenVINO finds best
 
-    def run(self, batches: Iterable[torch.Tensor], output: int) -> list[np.ndarray]:
-        """One of the features (n, d) of each batch; the next ones are made while some are computed."""
-        found: dict[int, np.ndarray] = {}
+    def run(self, batches: Iterable[torch.Tensor], outputs: Sequence[int]) -> list[list[np.ndarray]]:
+        """These of the features (n, d) of each batch; the next ones are made while some are computed."""
+        found: dict[int, list[np.ndarray]] = {}
 
         def keep(request: Any, number: int) -> None:
-            found[number] = request.get_output_tensor(output).data.copy()
+            found[number] = [request.get_output_tensor(output).data.copy() for output in outputs]
 
         self._queue.set_callback(keep)
         try:

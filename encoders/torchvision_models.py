@@ -91,8 +91,8 @@ class TorchvisionEncoder(FrozenEncoder):
         # of Pillow's images, for which their accuracies are published; of tensors it resizes in floats
         return torch.stack([self._transforms(to_pil_image(image)) for image in images])
 
-    def _features(self, values: torch.Tensor) -> torch.Tensor:
-        return self.network(values).flatten(1)
+    def _features(self, values: torch.Tensor, outputs: Sequence[str]) -> tuple[torch.Tensor, ...]:
+        return (self.network(values).flatten(1),)
 
 
 def _weights_file(architecture: str, weights: str, base: Path, where: str) -> tuple[Any, Path]:

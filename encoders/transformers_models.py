@@ -121,12 +121,9 @@ class TransformersEncoder(FrozenEncoder):
         values: torch.Tensor = found.get("pixel_values_videos", found.get("pixel_values"))
         return values.reshape(-1, *values.shape[-3:])
 
-    def _features(self, values: torch.Tensor) -> torch.Tensor:
-        return self._feature(self._run(values), self.architecture["feature"])
-
-    def _all_features(self, values: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        output = self._run(values)
-        return tuple(self._feature(output, name) for name in self.outputs)
+    def _features(self, values: torch.Tensor, outputs: Sequence[str]) -> tuple[torch.Tensor, ...]:
+        found = self._run(values)
+        return tuple(self._feature(found, name) for name in outputs)
 
     def _run(self, values: torch.Tensor) -> Any:
         taken = inspect.signature(self.network.forward).parameters

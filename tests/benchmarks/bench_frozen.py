@@ -45,7 +45,7 @@ def main() -> None:
     torch.set_num_threads(arguments.threads)
     frames = hard_frames(*SIZE, arguments.frames)
     with tempfile.TemporaryDirectory() as folder:
-        _save_network(Path(folder))
+        save_network(Path(folder))
         print(
             f"{os.cpu_count()} cores, {arguments.threads} threads, {torch.backends.cpu.get_cpu_capability()}"
         )
@@ -139,7 +139,8 @@ def compare_encoding(folder: str, frames: np.ndarray, rounds: int) -> None:
         )
 
 
-def _save_network(folder: Path) -> None:
+def save_network(folder: Path) -> None:
+    """DINOv2-S/14 with random weights and its processor, as transformers saves them."""
     torch.manual_seed(0)
     config = transformers.Dinov2Config(**SMALL, image_size=518, patch_size=14)
     transformers.Dinov2Model(config).save_pretrained(folder)

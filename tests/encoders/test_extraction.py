@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -95,6 +95,34 @@ def test_what_one_of_them_has_already_is_not_done_again(
     done.batches.clear()
     store.extract_all([done, new], demos, VIEWS, [0])
     assert done.batches == [] and new.batches == [40] and decoded == [40, 40]
+
+
+class TwoLatents(MeanEncoder):
+    """Colours as they are, and doubled; says what it was asked for."""
+
+    def __init__(self, output: str, asked: list[list[str]]) -> None:
+        super().__init__(salt=float(len(output)))
+        self.output, self.asked = output, asked
+
+    @property
+    def pass_shared_with(self) -> object:
+        return self.asked
+
+    def encode_outputs(self, frames: np.ndarray, outputs: Sequence[str]) -> list[np.ndarray]:
+        self.asked.append(list(outputs))
+        one = super().encode(frames)
+        return [one if name == "one" else 2 * one for name in outputs]
+
+
+def test_latents_of_one_network_are_made_in_one_pass(demos: Recording, tmp_path: Path) -> None:
+    asked: list[list[str]] = []
+    one, double = TwoLatents("one", asked), TwoLatents("double", asked)
+    other, store = MeanEncoder(salt=9.0), LatentStore(tmp_path)
+    store.extract_all([one, other, double], demos, VIEWS, [0])
+    assert asked == [["one", "double"]] and other.batches == [40]
+    sha256 = demos.episode(0).sha256
+    single, twice = (store.read(encoder.fingerprint, sha256).latent for encoder in (one, double))
+    np.testing.assert_array_equal(twice, 2 * single)
 
 
 @pytest.mark.parametrize(("frames", "stride"), [(2, 1), (4, 3), (3, 50)])

@@ -123,6 +123,17 @@ def test_other_latents_of_the_same_network(frames: np.ndarray) -> None:
     assert z.with_output("cls").fingerprint == cls.fingerprint
 
 
+def test_several_latents_take_one_pass_and_are_those_of_each_alone(frames: np.ndarray) -> None:
+    one, names = encoder(), ["wrist", "z", "cls", "front"]
+    images: list[int] = []
+    one.network.encoder.register_forward_pre_hook(lambda _, given: images.append(len(given[0])))
+    together = one.encode_outputs(frames, names)
+    assert images == [len(frames) * 2]
+    for name, latents in zip(names, together):
+        np.testing.assert_array_equal(latents, one.with_output(name).encode(frames))
+        assert one.encode_outputs(frames[:0], [name])[0].shape == (0, one.with_output(name).width)
+
+
 def test_a_latent_that_there_is_not() -> None:
     with pytest.raises(
         InputError, match=r"lewm@top: has no such latent - write one of: z, cls, front, wrist"

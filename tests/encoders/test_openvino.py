@@ -65,6 +65,9 @@ def test_latents_are_those_of_torch(dinov2: Path) -> None:
     assert encoders["openvino"].describe()["openvino"]
     cls = encoders["openvino"].with_output("cls")
     np.testing.assert_array_equal(cls.encode(frames)[:, :32], by_openvino[:, :32])
+    both = cls.encode_outputs(frames, ["cls_mean", "cls"])
+    np.testing.assert_array_equal(both[0], by_openvino)
+    np.testing.assert_array_equal(both[1], cls.encode(frames))
 
 
 @needs_openvino

@@ -223,8 +223,11 @@ def test_latents_of_each_family(folders: Callable[[str], Path], family: str) -> 
         expected["cls_mean"] = torch.cat([expected["cls"], expected["mean"]], dim=1)
     assert expected.keys() == encoder.outputs.keys()
     prints = set()
+    for latents, together in zip(expected.values(), encoder.encode_outputs(frames, list(expected))):
+        np.testing.assert_allclose(together, latents, atol=2e-5)
     for name, latents in expected.items():
         other = encoder.with_output(name)
+        assert other.pass_shared_with is encoder.pass_shared_with
         assert other.width == latents.shape[1]
         np.testing.assert_allclose(other.encode(frames), latents, atol=2e-5)
         prints.add(other.fingerprint)
