@@ -92,6 +92,10 @@ class Encoder(ABC):
             f"encoder {self.kind}", f"has one latent only, and none called {output!r}", "leave @... out"
         )
 
+    def in_fp32(self) -> Encoder | None:
+        """The same latent in float32 throughout, None where it is computed so as it is."""
+        return None
+
     def identity(self) -> dict[str, Any]:
         """The JSON part of the fingerprint: kind, views, architecture, preprocessing."""
         return {

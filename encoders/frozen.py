@@ -139,6 +139,17 @@ class FrozenEncoder(Encoder):
         other.width = len(self.views or ()) * self.outputs[output]
         return other
 
+    def in_fp32(self) -> FrozenEncoder | None:
+        """The same network by torch in fp32, which both share; None where this one is in fp32."""
+        if self.precision == "fp32":
+            return None
+        other = copy.copy(self)
+        other.__dict__.pop("fingerprint", None)  # cached
+        other.precision, other.runtime = "fp32", "torch"
+        other.architecture = {**self.architecture, "precision": "fp32"}
+        other.architecture.pop("runtime", None)
+        return other
+
     def describe(self) -> dict[str, Any]:
         """Facts of every encoder, and how equal its preprocessing is to the published one."""
         comparison = {f"{size[1]}x{size[0]}": str(found) for size, found in self._compared.items()}

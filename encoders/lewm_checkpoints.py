@@ -8,7 +8,8 @@
 
 The ViT's names are those of transformers 4 or 5. Sizes are told by the shapes, and config.json is held
 against them; the numbers of heads, which no shape tells, come from there. A checkpoint has one view, and does
-not say how its training actions were standardised: it predicts nothing.
+not say how its training actions were standardised: it predicts nothing, unless the recording that it was
+trained on is there to be measured.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ from encoders.lewm import LewmArchitecture
 from encoders.lewm_config import CONFIG, LewmConfig, read_config
 from encoders.lewm_encoder import LewmEncoder, LewmPreprocessing
 from encoders.lewm_names import ours, published_shapes, transformers_4_name, transformers_5_name
+from encoders.windows import ActionStatistics, measure_actions
 from hardware.errors import InputError
+from hardware.recording import Recording
 from hardware.schema import parse_model
 
 HEAD_DIM = 64  # of every head of the published networks
@@ -71,8 +74,13 @@ class LewmCheckpoint:
     unused: dict[str, int]
     notes: tuple[str, ...]
 
-    def encoder(self, views: Sequence[str] | None, device: torch.device | str = "cpu") -> LewmEncoder:
-        """The encoder, for its one view."""
+    def encoder(
+        self,
+        views: Sequence[str] | None,
+        device: torch.device | str = "cpu",
+        actions: ActionStatistics | None = None,
+    ) -> LewmEncoder:
+        """The encoder, for its one view; it predicts where its training `actions` were measured."""
         where = self.file.path
         named = check_views(views, where)
         if len(named) > 1:
@@ -80,11 +88,23 @@ class LewmCheckpoint:
                 where, f"has one view, and {', '.join(named)} were asked for", "name the one it is to see"
             )
         side = self.architecture.image_size
+        prepared = LewmPreprocessing(image_size=(side, side))
+        if actions is not None:
+            known, taken = len(actions.mean), self.architecture.action_dim
+            if known != taken:
+                raise InputError(
+                    where,
+                    f"takes {taken} actions a row, and the recording has {known}",
+                    "give the recording that it was trained on",
+                )
+            prepared = prepared.model_copy(
+                update={"action_mean": actions.mean, "action_std": actions.std, "row_s": actions.row_s}
+            )
         return LewmEncoder.from_parts(
             "lewm",
             named,
             self.architecture.model_dump(mode="json"),
-            LewmPreprocessing(image_size=(side, side)).model_dump(mode="json"),
+            prepared.model_dump(mode="json"),
             self.tensors,
             where,
             device,
@@ -128,7 +148,12 @@ def read_lewm(path: str | Path, *, trust_pickle: bool = False) -> LewmCheckpoint
 
 
 def import_lewm(
-    path: str | Path, to: str | Path, views: Sequence[str], *, trust_pickle: bool = False
+    path: str | Path,
+    to: str | Path,
+    views: Sequence[str],
+    *,
+    trust_pickle: bool = False,
+    actions_of: Recording | None = None,
 ) -> tuple[LewmEncoder, LewmCheckpoint]:
     """Write a checkpoint as an encoder of ours, `{encoder.json, weights.safetensors}`.
 
@@ -136,17 +161,23 @@ def import_lewm(
     ----------
     views : the one view that it is to see.
     trust_pickle : take the weights out of a pickled network; see `encoders.pickled`.
+    actions_of : the recording that it was trained on, over all of whose known actions these are standardised,
+        as the published training does; without it nothing is predicted.
 
     Raises
     ------
-    InputError : as `read_lewm`, and when `to` holds another encoder.
+    InputError : as `read_lewm` and `measure_actions`, and when `to` holds another encoder.
     """
     to = Path(to)
     checkpoint = read_lewm(path, trust_pickle=trust_pickle)
-    encoder = checkpoint.encoder(views)
+    actions = None if actions_of is None else measure_actions(actions_of, check_views(views, path))
+    encoder = checkpoint.encoder(views, actions=actions)
     if (to / CARD).is_file() and load_folder(to).fingerprint != encoder.fingerprint:
         raise InputError(to, "holds another encoder already", "choose another folder, or remove this one")
-    save_encoder(to, encoder, source=checkpoint.source())
+    source = checkpoint.source()
+    if actions_of is not None:
+        source["actions_of"] = {"recording": actions_of.folder.name, "manifest": actions_of.manifest_sha256}
+    save_encoder(to, encoder, source=source)
     return encoder, checkpoint
 
 
@@ -252,7 +283,7 @@ def _architecture(
         facts["dropout"] = dropout
     notes.append(
         f"{actions} numbers a step taken as {block} {'rows' if block > 1 else 'row'} of {actions // block} "
-        "actions, and how these were standardised is not known: it predicts nothing"
+        "actions, and how these were standardised is not told"
     )
     return parse_model(LewmArchitecture, facts, file.path), notes
 

@@ -104,6 +104,32 @@ def plan_windows(
     )
 
 
+@dataclass(frozen=True)
+class ActionStatistics:
+    """Mean and deviation (A,) of known actions, as in `WindowPlan`, and the usual time between rows."""
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    row_s: float
+
+
+def measure_actions(recording: Recording, views: Sequence[str]) -> ActionStatistics:
+    """How the actions of a whole recording are standardised, and its pace.
+
+    Raises
+    ------
+    InputError : a recording or an episode without actions, or a view that it does not have.
+    """
+    if recording.info.actions is None:
+        raise InputError(recording.folder, "holds no actions", "give the recording that it was trained on")
+    aligned = aligned_episodes(recording, views, recording.episode_indices)
+    held = np.concatenate([_held(recording, episode) for episode in aligned])
+    if not np.isfinite(held).all(axis=1).any():
+        raise InputError(recording.folder, "has no row with a known action", "check its actions")
+    mean, std = _standard(held)
+    return ActionStatistics(tuple(mean.tolist()), tuple(std.tolist()), _usual_step_ns(aligned) / 1e9)
+
+
 def _of_fewer_episodes(windows: list[np.ndarray], max_frames: int) -> list[np.ndarray]:
     """Windows of evenly spaced episodes where there are too many for a whole window of each."""
     have = np.flatnonzero([len(of_one) for of_one in windows])

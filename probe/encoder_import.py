@@ -26,15 +26,24 @@ def refuse_options(options: Mapping[str, object], what: str) -> None:
             raise InputError(name, f"says nothing about {what}", "leave it out")
 
 
-def import_encoder(terminal: Terminal, source: Path, to: Path, view: str | None, trust_pickle: bool) -> None:
+def import_encoder(
+    terminal: Terminal,
+    source: Path,
+    to: Path,
+    view: str | None,
+    trust_pickle: bool,
+    actions_of: Path | None,
+) -> None:
     """Import a LeWM and say what it is, where it is from and what is not known of it."""
     if view is None:
         raise InputError(
             "--view", "is missing: which camera is the encoder to see?", "for example --view front"
         )
     from encoders.lewm_checkpoints import RELEASED, import_lewm
+    from hardware.recording import Recording
 
-    encoder, checkpoint = import_lewm(source, to, [view], trust_pickle=trust_pickle)
+    trained_on = None if actions_of is None else Recording.open(actions_of)
+    encoder, checkpoint = import_lewm(source, to, [view], trust_pickle=trust_pickle, actions_of=trained_on)
     sizes, file = checkpoint.architecture, checkpoint.file
     parameters = sum(one.numel() for one in encoder.network.parameters())
     released = RELEASED.get(file.sha256)
@@ -43,6 +52,9 @@ def import_encoder(terminal: Terminal, source: Path, to: Path, view: str | None,
         f"  from {file.path} ({file.form}, names of {checkpoint.family}{where})",
         f"  SHA-256 {file.sha256}" + (f", as released: {released}" if released else ""),
         *(f"  {note}" for note in checkpoint.notes),
+        "  it predicts nothing: give --actions-of, the recording that it was trained on"
+        if actions_of is None
+        else f"  it predicts: actions standardised as those of {actions_of}",
         *(f"  not used: {name} ({count} tensors)" for name, count in checkpoint.unused.items()),
         f"  fingerprint {encoder.fingerprint}",
     ]

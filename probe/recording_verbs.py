@@ -63,6 +63,14 @@ def import_(
             help="A pickled LeWM (*_object.ckpt): take its weights out, in a process of its own.",
         ),
     ] = False,
+    actions_of: Annotated[
+        Path | None,
+        typer.Option(
+            "--actions-of",
+            help="A LeWM's weights: the imported recording that it was trained on. Its actions are then "
+            "standardised as they were in training, and it predicts.",
+        ),
+    ] = None,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -84,9 +92,9 @@ def import_(
             "--lenient": lenient,
         }
         refuse_options(of_recordings, "weights")
-        import_encoder(terminal, source, to, view, trust_pickle)
+        import_encoder(terminal, source, to, view, trust_pickle, actions_of)
         return
-    refuse_options({"--view": view, "--trust-pickle": trust_pickle}, "recordings")
+    refuse_options({"--view": view, "--trust-pickle": trust_pickle, "--actions-of": actions_of}, "recordings")
     from hardware.importers import import_recording
     from hardware.recording import Recording
 

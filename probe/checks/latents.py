@@ -14,6 +14,7 @@ from probe.checks.episodes import check_calibration_step
 from probe.checks.extraction import check_batches, check_channels, check_preprocessed, check_views_reach
 from probe.checks.lag import check_lag, lag_finding, measure_lag
 from probe.checks.pixels import moving_joints, pixel_rows
+from probe.checks.precision import check_precision
 from probe.checks.reextraction import check_reextraction
 from probe.checks.samples import common_frame_size, sample_episodes, take_sample
 from probe.clusters import EpisodeClusters
@@ -83,6 +84,11 @@ def check_extraction(
     whole = all(stored[index].facts.get("max_rows") is None for index in episodes)
     pixels = pixel_rows(recording, looks).get(views[0]) if looks is not None and whole else None
     moving = moving_joints(recording, y, clusters)
+    rows = np.repeat(train, [len(stored[index]) for index in train])
+    precision = check_precision(
+        f"{source}: precision", encoder, frames, x_train, y[: len(x_train)], EpisodeClusters.of(rows), moving
+    )
+    checks += [] if precision is None else [precision]
     own = check_lag(pixels)[1] if pixels is not None else None
     checks.append(lag_finding(f"{source}: lag", "latents", measure_lag(x, y, clusters, moving=moving), own))
     radians = moving & np.array([joint.unit == "rad" for joint in recording.info.joints])

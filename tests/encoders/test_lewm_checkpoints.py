@@ -19,6 +19,7 @@ from encoders.lewm_checkpoints import import_lewm, read_lewm
 from encoders.lewm_encoder import LewmEncoder
 from hardware import InputError
 from probe.cli import main
+from tests.encoders.conftest import make_recording
 from tests.encoders.official_lewm import (
     Sizes,
     config_json,
@@ -500,6 +501,43 @@ def test_an_imported_encoder_is_the_one_that_was_read(
     with pytest.raises(InputError, match="holds another encoder already"):
         import_lewm(source, tmp_path / "ours", ["wrist"])
     refused(tmp_path / "ours", "holds an encoder of our own")
+
+
+def test_it_predicts_where_its_training_actions_can_be_measured(
+    tmp_path: Path, weights: dict[str, torch.Tensor], capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = hugging_face(tmp_path / "lewm", weights, None)  # two actions a row, in blocks of five
+    trained_on = make_recording(tmp_path / "pixels", views=("pixels",), actions_from_s=0.5)
+    encoder, checkpoint = import_lewm(source, tmp_path / "ours", ["pixels"], actions_of=trained_on)
+    prepared = encoder.preprocessing
+    known = []
+    for aligned in trained_on.aligned(["pixels"]):
+        log = aligned.episode.actions()
+        assert log is not None
+        place = np.searchsorted(log.time_ns, aligned.time_ns, side="right") - 1
+        known.append(log.target[place[place >= 0]])
+    known = np.concatenate(known)
+    np.testing.assert_allclose(prepared["action_mean"], known.mean(axis=0))
+    np.testing.assert_allclose(prepared["action_std"], known.std(axis=0, ddof=1))
+    assert prepared["row_s"] == pytest.approx(0.1) and encoder.why_no_prediction(2, 0.1) == ""
+    same = load_encoder(f"lewm:{tmp_path / 'ours'}", views=["pixels"])
+    assert same.fingerprint == encoder.fingerprint != checkpoint.encoder(["pixels"]).fingerprint
+    said = json.loads((tmp_path / "ours/encoder.json").read_text())["source"]["actions_of"]
+    assert said == {"recording": "pixels", "manifest": trained_on.manifest_sha256}
+
+    words = ("import", source, "--to", tmp_path / "theirs", "--view", "pixels")
+    code, text, _ = run(capsys, *words)
+    assert code == 0 and "it predicts nothing: give --actions-of" in text
+    code, text, _ = run(capsys, *words[:3], tmp_path / "ours", *words[4:], "--actions-of", trained_on.folder)
+    assert code == 0 and "it predicts: actions standardised as those of" in text
+    still = make_recording(tmp_path / "still", views=("pixels",))
+    code, _, problem = run(capsys, *words, "--actions-of", still.folder)
+    assert code == 2 and "holds no actions" in problem
+    code, _, problem = run(capsys, *words, "--actions-of", tmp_path / "nowhere")
+    assert code == 2 and "nowhere" in problem
+    other = hugging_face(tmp_path / "other", state_dict(Sizes(actions=15)), None)
+    with pytest.raises(InputError, match="takes 3 actions a row, and the recording has 2"):
+        import_lewm(other, tmp_path / "three", ["pixels"], actions_of=trained_on)
 
 
 def run(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str, str]:
