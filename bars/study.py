@@ -136,6 +136,8 @@ class EncoderEntry(Entry):
         study's folder.
     precision : of a given frozen network's products; bf16 is twice as fast where the machine has it.
     runtime : of a given transformers or torchvision network; `openvino` needs x86_64 and its extra.
+    clip_frames, clip_stride : of a given transformers network of clips (V-JEPA 2, VideoMAE): frames of the
+        clip that ends at a row, as many as in its training when left out, and how many rows apart they are.
     train : a recipe; its keys are the encoders room's.
     seeds : of a recipe: one network each, measured by itself; the encoder's own numbers are means over them.
     on : the data entry on whose train episodes a recipe is trained (or an untrained one's input and
@@ -157,6 +159,8 @@ class EncoderEntry(Entry):
     views: list[NonEmpty] | None = Field(default=None, min_length=1)
     precision: Literal["fp32", "bf16"] = "fp32"
     runtime: Literal["torch", "openvino"] = "torch"
+    clip_frames: int | None = Field(default=None, strict=True, ge=1, le=1024)
+    clip_stride: int = Field(default=1, strict=True, ge=1, le=1024)
     role: Literal["model", "control", "baseline"] = "model"
     about: Text = ""
     optional: bool = False
@@ -174,6 +178,9 @@ class EncoderEntry(Entry):
             raise ValueError("has precision, which is for given networks; a recipe says it under train")
         if self.runtime != "torch" and (self.load is None or untrained):
             raise ValueError("has runtime, which is for given networks; torch trains and runs a recipe")
+        clips = self.clip_frames is not None or self.clip_stride != 1
+        if clips and not (self.load or "").startswith("transformers:"):
+            raise ValueError("has clip_frames or clip_stride, which are for load: transformers:ID")
         if self.twin_of is not None and not untrained:
             raise ValueError("has twin_of, which is for load: untrained:KIND only")
         if self.seeds is not None and self.train is None:

@@ -194,7 +194,19 @@ def _check_other_latent(study: Study, document: Document, name: str, entry: Enco
         raise StudyError(
             document.where(("encoders", name)), f"there is no encoder {base}", nearest(base, bases)
         )
-    for field in ("load", "train", "on", "twin_of", "seeds", "views", "precision", "runtime", "optional"):
+    for field in (
+        "load",
+        "train",
+        "on",
+        "twin_of",
+        "seeds",
+        "views",
+        "precision",
+        "runtime",
+        "clip_frames",
+        "clip_stride",
+        "optional",
+    ):
         if field in entry.model_fields_set:
             raise StudyError(
                 document.where(("encoders", name, field)),

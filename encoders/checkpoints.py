@@ -157,6 +157,8 @@ def load_encoder(
     device: torch.device | str | None = None,
     precision: Precision = "fp32",
     runtime: Runtime = "torch",
+    clip_frames: int | None = None,
+    clip_stride: int = 1,
 ) -> Encoder:
     """The encoder that a text names.
 
@@ -175,6 +177,7 @@ def load_encoder(
         are measured on. Without a recording those stay at identity (input mean 0.5, std 0.25).
     device : where to compute; None is CUDA where there is one.
     precision, runtime : `bf16` and `openvino` are for frozen networks, see `FrozenEncoder`.
+    clip_frames, clip_stride : for those of transformers that take clips, see `TransformersEncoder`.
 
     Raises
     ------
@@ -201,12 +204,16 @@ def load_encoder(
             device=asked,
             precision=precision,
             runtime=runtime,
+            clip_frames=clip_frames,
+            clip_stride=clip_stride,
         )
         return encoder.with_output(output)
     if precision != "fp32" and kind not in ("transformers", "torchvision"):
         raise InputError(f"encoder {spec!r}", f"cannot compute in {precision!r}", "leave precision out")
     if runtime != "torch" and kind not in ("transformers", "torchvision"):
         raise InputError(f"encoder {spec!r}", f"cannot be run by {runtime!r}", "leave runtime out")
+    if (clip_frames is not None or clip_stride != 1) and kind != "transformers":
+        raise InputError(f"encoder {spec!r}", "takes no clips", "leave clip_frames and clip_stride out")
     if kind == "transformers":
         name = _existing_folder(rest, base) or rest
         return TransformersEncoder(
@@ -216,6 +223,8 @@ def load_encoder(
             device=device,
             precision=precision,
             runtime=runtime,
+            clip_frames=clip_frames,
+            clip_stride=clip_stride,
         )
     if kind == "torchvision":
         return TorchvisionEncoder(

@@ -155,10 +155,13 @@ class TransformersEncoder(FrozenEncoder):
                 output = self._run(values)
             hidden = output.last_hidden_state
         except (ValueError, TypeError, RuntimeError, AttributeError, KeyError) as error:
+            clips = f" with clips of {self.clip_frames} frames" if self._takes_clips else ""
             raise InputError(
                 self.folder,
-                f"cannot encode what its processor gives: {type(error).__name__}: {str(error)[:300]}",
-                "check that it is a model of images, and its processor's frame size the model's",
+                f"cannot encode what its processor gives{clips}: {type(error).__name__}: {str(error)[:300]}",
+                "check that its processor's frame size is the model's, and leave clip_frames out"
+                if clips
+                else "check that it is a model of images, and its processor's frame size the model's",
             ) from error
         names = {name.rsplit(".", 1)[-1] for name, _ in self.network.named_parameters()}
         cls = bool(names & CLASS_TOKENS) and hidden.ndim == 3

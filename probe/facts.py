@@ -228,6 +228,8 @@ def given_encoder(study: Study, name: str) -> Encoder:
         base=study.folder,
         precision=entry.precision,
         runtime=entry.runtime,
+        clip_frames=entry.clip_frames,
+        clip_stride=entry.clip_stride,
     )
 
 

@@ -12,9 +12,12 @@ import pytest
 import torch
 import transformers as hf
 
+from bars import Study, StudyError
 from encoders import LatentStore, load_encoder
 from encoders.transformers_models import TransformersEncoder
 from hardware import InputError, Recording
+from probe.run import freeze_study
+from tests.probe.studies import STUDY, make_study
 
 TINY: dict[str, Any] = {
     "hidden_size": 32,
@@ -242,6 +245,27 @@ def test_a_latent_is_named_behind_the_folder(folders: Callable[[str], Path]) -> 
     assert default.with_output("cls").fingerprint == default.fingerprint
     with pytest.raises(InputError, match="has no latent 'top' - write one of: cls, pooled, mean, cls_mean"):
         load_encoder(f"{spec}@top", views=["front"], device="cpu")
+
+
+def test_a_study_says_how_long_a_clip_is(folders: Callable[[str], Path], tmp_path: Path) -> None:
+    spec = f"transformers:{folders('V-JEPA 2')}"
+    prints = []
+    for number, said in enumerate(("", ", clip_frames: 2", ", clip_frames: 2, clip_stride: 3")):
+        entry = f'  video: {{load: "{spec}"{said}}}\nprobe:'
+        study = make_study(tmp_path / str(number), STUDY.replace("probe:", entry, 1))
+        prints.append(freeze_study(study).body["encoders"]["video"]["fingerprint"])
+    assert len(set(prints)) == 3
+    same = load_encoder(spec, views=["front", "side"], device="cpu", clip_frames=2, clip_stride=3)
+    assert (same.clip_frames, same.clip_stride) == (2, 3) and same.fingerprint == prints[2]
+    fixed = f"transformers:{folders('VideoMAE')}"  # its places in time are learnt, four of them
+    with pytest.raises(InputError, match=r"with clips of 2 frames.* leave clip_frames out"):
+        load_encoder(fixed, views=["front"], device="cpu", clip_frames=2)
+    with pytest.raises(InputError, match="takes no clips - leave clip_frames and clip_stride out"):
+        load_encoder("untrained:cnn", views=["front"], clip_stride=2)
+    wrong = STUDY.replace("on: moves\n  untrained", "on: moves\n    clip_frames: 4\n  untrained", 1)
+    (study / "study.yaml").write_text(wrong)
+    with pytest.raises(StudyError, match="which are for load: transformers:ID"):
+        Study.load(study)
 
 
 def test_views_of_two_parts_stand_side_by_side(folders: Callable[[str], Path]) -> None:
