@@ -18,14 +18,18 @@ $(STAMP): pyproject.toml constraints.txt setup.sh
 demo: $(STAMP)  ## the main job on the simulated arm, ends with a verdict card (under 10 minutes); ARGS="--to DIR"
 	@MUJOCO_GL=$${MUJOCO_GL:-egl} .venv/bin/jointprobe demo $(ARGS)
 
+# Several processes, as far as there are cores; a file's tests stay together, since they share what it made.
+# `make test ARGS="-n 0 ..."` is one process, for a debugger.
+PARALLEL = -n auto --maxprocesses 4
+
 test: $(STAMP)  ## the whole suite without the slow and the deep tests; ARGS="tests/probe -x"
-	@$(PYTHON_BIN) -m pytest -m "not slow and not deep" $(ARGS)
+	@$(PYTHON_BIN) -m pytest -m "not slow and not deep" $(PARALLEL) --dist loadfile $(ARGS)
 
 test-slow: $(STAMP)  ## the slow tests alone
-	@$(PYTHON_BIN) -m pytest -m slow -o timeout=1800 $(ARGS) || [ $$? -eq 5 ]  # 5: there is none
+	@$(PYTHON_BIN) -m pytest -m slow -o timeout=1800 $(PARALLEL) --dist worksteal $(ARGS) || [ $$? -eq 5 ]  # 5: there is none
 
 test-deep: $(STAMP)  ## simulations of what intervals cover; for who changes a statistic
-	@$(PYTHON_BIN) -m pytest -m deep -o timeout=1800 $(ARGS)
+	@$(PYTHON_BIN) -m pytest -m deep -o timeout=1800 $(PARALLEL) --dist worksteal $(ARGS)
 
 lint: $(STAMP)  ## format, lint, types, and who may import whom
 	@.venv/bin/ruff format --check .

@@ -211,7 +211,8 @@ def test_float32_is_accurate(samples: int, dim: int, slices: int, scale: float) 
     parts = [_value_and_gradient(_direct, part) for part in x.double().split(64, dim=1)]
     weights = torch.linspace(0.5, 1.5, slices, dtype=torch.float64).split(64)
     own = torch.linspace(0.5, 1.5, 64, dtype=torch.float64)
-    assert _relative(value, torch.cat([part[0] for part in parts])) < 1e-6
+    # another CPU adds in another order: 1.2e-6 was seen on one, half of it on others
+    assert _relative(value, torch.cat([part[0] for part in parts])) < 3e-6
     exact = torch.cat([part[1] / own * weight for part, weight in zip(parts, weights)], dim=1)
     assert _relative(gradient, exact) < 3e-6
 
