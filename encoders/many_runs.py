@@ -17,7 +17,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, Literal, TypeVar
+from typing import Annotated, Generic, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -26,9 +26,11 @@ from torch import nn
 
 from encoders import run_losses
 from encoders.encoder import canonical_json, default_device
+from encoders.matched import MatchedArchitecture, MatchedEncoders
 from encoders.mlp import MlpArchitecture, Mlps
 from encoders.recipes import seeded
 from encoders.run_losses import Normalisation
+from encoders.run_networks import RunNetworks
 from encoders.training_state import Checkpoint
 from hardware.disk import disk_errors
 from hardware.errors import InputError
@@ -38,6 +40,9 @@ AT_ONCE = 8
 """About the fastest on two cores (4, 21 and 63 runs took 4 to 34 % longer); on a GPU try many more."""
 TERMS = ("loss", "regulariser", "alignment")
 NEVER = -1
+
+Network = Annotated[MlpArchitecture | MatchedArchitecture, Field(discriminator="name")]
+"""What the networks of a grid are."""
 
 
 class RunSpec(BaseModel):
@@ -58,7 +63,7 @@ class ManyRunsRecipe(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    network: MlpArchitecture = MlpArchitecture()
+    network: Network = MlpArchitecture()
     objective: Literal["sigreg", "whitening", "infonce"] = "sigreg"
     normalisation: Normalisation = "members"
     """Of SIGReg, whitening and alignment; see `encoders.run_losses`. A lambda belongs to one of them."""
@@ -101,7 +106,7 @@ class ManyRuns(Generic[Run]):
 
     runs: tuple[Run, ...]
     recipe: ManyRunsRecipe
-    networks: Mlps
+    networks: RunNetworks
     steps: np.ndarray
     history: np.ndarray
     diverged_at: np.ndarray
@@ -110,7 +115,7 @@ class ManyRuns(Generic[Run]):
         """Latents (R, N, D) of observations (R, N, d); `x.expand(R, -1, -1)` gives all runs the same."""
         return self.networks.encode(x)
 
-    def run(self, index: int) -> nn.Sequential:
+    def run(self, index: int) -> nn.Module:
         """One run as an ordinary module (a copy, on the CPU, evaluation mode)."""
         if not 0 <= index < len(self.runs):
             raise ValueError(f"there is no run {index} among {len(self.runs)}")
@@ -158,7 +163,7 @@ def train_many(
         members = [runs[index] for index in group]
         told = _told(progress, number, len(groups), recipe.steps, f"runs {group[0] + 1}-{group[-1] + 1}")
         trained.append(_train_group(members, pairs, recipe, device, to, checkpoint_every, told).cpu())
-    whole = _Group(Mlps(recipe.network, [], getattr(torch, recipe.dtype)), recipe)
+    whole = _Group(many_networks(recipe.network, [], getattr(torch, recipe.dtype)), recipe)
     whole.join(trained)
     return ManyRuns(
         tuple(runs),
@@ -180,7 +185,7 @@ def _train_group(
     told: Callable[[int], None],
 ) -> _Group:
     dtype: torch.dtype = getattr(torch, recipe.dtype)
-    networks = Mlps(recipe.network, [seeded(run.seed, 0) for run in runs], dtype)
+    networks = many_networks(recipe.network, [seeded(run.seed, 0) for run in runs], dtype)
     group = _Group(networks, recipe).to(device)
     optimiser = _optimiser(group, recipe)
     checkpoint = _checkpoint(to, runs, recipe)
@@ -228,6 +233,15 @@ def _train_group(
     return group
 
 
+def many_networks(
+    network: Network, generators: Sequence[torch.Generator], dtype: torch.dtype = torch.float32
+) -> RunNetworks:
+    """Untrained networks of one architecture, one a generator (of a run: `seeded(seed, 0)`)."""
+    if isinstance(network, MatchedArchitecture):
+        return MatchedEncoders(network, generators, dtype)
+    return Mlps(network, generators, dtype)
+
+
 def learning_rate(recipe: ManyRunsRecipe, step: int) -> float:
     """The published schedule: constant for a share `hold` of the steps, then half a cosine to zero."""
     held = recipe.hold * recipe.steps
@@ -251,11 +265,11 @@ class _Group(nn.Module):
     history: torch.Tensor
     diverged_at: torch.Tensor
 
-    def __init__(self, networks: Mlps, recipe: ManyRunsRecipe) -> None:
+    def __init__(self, networks: RunNetworks, recipe: ManyRunsRecipe) -> None:
         super().__init__()
         self.networks = networks
         empty = torch.full((len(_kept_steps(recipe)), len(TERMS), len(networks)), math.nan)
-        self.register_buffer("history", empty.to(networks.bias[-1].dtype))
+        self.register_buffer("history", empty.to(networks.in_every_latent.dtype))
         self.register_buffer("diverged_at", torch.full((len(networks),), NEVER))
 
     def mark(self, step: int, loss: torch.Tensor) -> None:
@@ -265,9 +279,9 @@ class _Group(nn.Module):
         """
         bad = ~torch.isfinite(loss)
         self.diverged_at.copy_(torch.where(bad & (self.diverged_at == NEVER), step, self.diverged_at))
-        last = self.networks.bias[-1]
+        last = self.networks.in_every_latent
         assert last.grad is not None
-        last.grad.masked_fill_((self.diverged_at != NEVER).view(-1, 1, 1), math.nan)
+        last.grad.masked_fill_((self.diverged_at != NEVER).view(-1, *[1] * (last.ndim - 1)), math.nan)
 
     def mark_weights(self, steps: int) -> None:
         """After the last step: what the next loss would have shown."""

@@ -11,8 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from torch import nn
 from torch.nn import functional
 
-ROWS_AT_ONCE = 1 << 17
-"""Rows of all runs together that `Mlps.encode` passes through the network at a time."""
+from encoders.run_networks import RunNetworks
 
 
 class MlpArchitecture(BaseModel):
@@ -34,6 +33,11 @@ class MlpArchitecture(BaseModel):
         """Numbers of features from the observation to the latent."""
         return (self.observed_dim, *self.hidden, self.latent_dim)
 
+    @property
+    def widest(self) -> int:
+        """Numbers of its widest layer for one observation."""
+        return max(self.widths)
+
     def one(self) -> nn.Sequential:
         """The network of one run as plain torch writes it; its weights are still to be loaded."""
         layers: list[nn.Module] = []
@@ -45,13 +49,11 @@ class MlpArchitecture(BaseModel):
         return nn.Sequential(*layers).to_empty(device="cpu")
 
 
-class Mlps(nn.Module):
+class Mlps(RunNetworks):
     """R independent MLPs of one architecture as one network of batched matrix products.
 
-    Every parameter and every batch-norm statistic has a leading axis R; run r reads and writes index r
-    only, so that neither its values nor its gradients depend on its neighbours. Activations are kept as
-    (R, features, N): weights are then stored as `nn.Linear` stores them, and batch norm sees (run, feature)
-    pairs as channels without a copy.
+    Activations are kept as (R, features, N): weights are then stored as `nn.Linear` stores them, and batch
+    norm sees (run, feature) pairs as channels without a copy.
 
     Parameters
     ----------
@@ -59,6 +61,8 @@ class Mlps(nn.Module):
     generators : one a run, source of its initial weights; U(-1/sqrt(fan_in), 1/sqrt(fan_in)), torch's own
         rule, drawn in float32 on the CPU so that a seed means the same weights everywhere.
     """
+
+    architecture: MlpArchitecture
 
     def __init__(
         self,
@@ -82,8 +86,11 @@ class Mlps(nn.Module):
             _BatchNorm(runs, width, dtype) for width in architecture.hidden if architecture.batch_norm
         )
 
-    def __len__(self) -> int:
-        return self.bias[-1].shape[0]
+    @property
+    def in_every_latent(self) -> nn.Parameter:
+        """The bias of the latents."""
+        parameter: nn.Parameter = self.bias[-1]
+        return parameter
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Latents (R, N, D) of observations (R, N, d), row r of both by run r."""
@@ -96,24 +103,6 @@ class Mlps(nn.Module):
                     h = self.norm[layer](h)
                 h = functional.gelu(h)
         return h.transpose(1, 2)
-
-    def encode(self, x: torch.Tensor) -> torch.Tensor:
-        """Latents (R, N, D) of observations (R, N, d) with running statistics, in bounded memory."""
-        if x.ndim != 3 or x.shape[0] != len(self) or x.shape[2] != self.architecture.observed_dim:
-            raise ValueError(
-                f"observations {tuple(x.shape)} do not fit (R, N, d) = "
-                f"({len(self)}, N, {self.architecture.observed_dim})"
-            )
-        like = self.bias[-1]
-        training = self.training
-        self.eval()
-        with torch.no_grad():
-            parts = x.split(max(1, ROWS_AT_ONCE // len(self)), dim=1)
-            latents = torch.cat(
-                [self(part.to(device=like.device, dtype=like.dtype)) for part in parts], dim=1
-            )
-        self.train(training)
-        return latents
 
     def run(self, index: int) -> nn.Sequential:
         """Run `index` as an ordinary module in evaluation mode: a copy, on the CPU."""

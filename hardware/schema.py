@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -174,10 +175,44 @@ def parse_model(model: type[BaseModel], data: Any, where: object) -> Any:
         )  # a typo explains the rest
         field = ".".join(str(part) for part in first["loc"]) or "the document"
         if first["type"] == "extra_forbidden":
-            keys = [info.alias or name for name, info in model.model_fields.items()]
+            inner = _model_at(model, first["loc"][:-1])
+            keys = [info.alias or name for name, info in inner.model_fields.items()]
             near = difflib.get_close_matches(str(first["loc"][-1]), keys, n=1)
             remedy = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(keys)}"
             raise InputError(where, f"unknown key {field!r}", remedy) from None
         found = first.get("input")
         shown = "" if isinstance(found, dict) else f" (found {str(found)[:60]!r})"
         raise InputError(where, f"field {field!r}: {first['msg']}{shown}") from None
+
+
+def _model_at(model: type[BaseModel], path: Sequence[str | int]) -> type[BaseModel]:
+    """The model of a nested mapping, whose keys are then the valid ones; the nearest that can be told."""
+    models = [model]
+    for part in path:
+        tagged = [one for one in models if part in _constants(one)]  # which of a union, by its tag
+        if tagged:
+            models = tagged
+            continue
+        annotations = [
+            info.annotation
+            for one in models
+            for name, info in one.model_fields.items()
+            if part in (name, info.alias)
+        ]
+        below = [found for annotation in annotations for found in _models_in(annotation)]
+        models = below or models
+    return models[0]
+
+
+def _models_in(annotation: Any) -> list[type[BaseModel]]:
+    """The models that an annotation is made of."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [found for part in get_args(annotation) for found in _models_in(part)]
+
+
+def _constants(model: type[BaseModel]) -> list[Any]:
+    """Defaults of fields that have one value only, by which members of a union are told apart."""
+    return [
+        info.default for info in model.model_fields.values() if get_args(info.annotation) == (info.default,)
+    ]

@@ -1,6 +1,6 @@
 """`jointprobe VERB`: each verb is one function that a notebook can call as well.
 
-The verbs lie in recording_verbs.py and study_verbs.py; this file runs them and turns errors into exit codes:
+The verbs lie in *_verbs.py; this file runs them and turns errors into exit codes:
 0 done, 1 a check or a verification failed, 2 bad input, 141 nobody reads the output any more. Heavy modules
 are imported inside the verbs, so that `jointprobe --help` answers at once.
 """
@@ -13,7 +13,7 @@ from typing import Any
 
 import typer
 
-from probe import recording_verbs, study_verbs  # noqa: F401  they hang their verbs on the application
+from probe import recording_verbs, study_verbs, sweep_verbs  # noqa: F401  they hang their verbs on app
 from probe.terminal import DONE, INTERRUPTED, Terminal, disk_error, expected_errors, quiet_pipes
 from probe.verbs import app
 

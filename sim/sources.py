@@ -7,8 +7,8 @@ Coordinates are independent, of mean 0 and variance 1. How z goes over into its 
     ou           z and rho z + sqrt(1 - rho^2) eta, eta Gaussian: stationary for a Gaussian z, and only there
     stationary   z' has the distribution of z, whatever that is, and correlates with it by rho:
                  Gaussian: `ou`; Laplace: the autoregression z' = rho z + e whose noise makes it so;
-                 generalised normal with alpha >= 1: Langevin dynamics. Below alpha 1 there is none with a
-                 spectral gap
+                 generalised normal with alpha >= 1: Langevin dynamics (`sim.diffusion`). Below
+                 alpha 1 there is none with a spectral gap
 
 Everything is drawn from the generator that is given, and from nothing else.
 """
@@ -23,16 +23,13 @@ from typing import Literal
 import numpy as np
 import torch
 from pydantic import BaseModel, ConfigDict, Field, model_validator
-from scipy.linalg import eigh_tridiagonal
-from scipy.optimize import brentq
 from scipy.special import gammaln
+
+from sim.diffusion import MOST_RHO, Transition, transition
 
 Pairing = Literal["published", "ou", "stationary"]
 
 LEAST_ALPHA, MOST_ALPHA = 0.05, 64.0
-LANGEVIN_STEP = 0.002
-"""Of time, at most; the noise of a step is then 0.063 standard deviations."""
-GENERATOR_POINTS, GENERATOR_REACH = 801, 1e-14
 
 
 class Source(BaseModel):
@@ -98,47 +95,10 @@ class Source(BaseModel):
         return -self.power / self.scale * z.sign() * (z / self.scale).abs().pow(self.power - 1)
 
 
-@dataclass(frozen=True)
-class Langevin:
-    """The stationary diffusion dz = -U'(z) dt + sqrt(2) dW of a source, alpha >= 1.
-
-    Attributes
-    ----------
-    gap : its spectral gap, by finite volumes.
-    time : after which z' correlates with z by rho.
-    steps : in which that time is gone through, each Metropolis-adjusted, so that it keeps the distribution.
-    """
-
-    gap: float
-    time: float
-    steps: int
-
-
-@lru_cache(maxsize=64)
-def langevin(source: Source, rho: float) -> Langevin:
-    """The diffusion of a source that takes correlation rho, in (0, 1).
-
-    The correlation after time t is sum_k c_k exp(-lambda_k t) over the eigenmodes of the generator; c_k are
-    the squared coefficients of z in them.
-    """
-    reach = source.scale * (-math.log(GENERATOR_REACH)) ** (1 / source.power)
-    z = np.linspace(-reach, reach, GENERATOR_POINTS)
-    width = z[1] - z[0]
-    mass = source.density(z)
-    between = np.sqrt(mass[1:] * mass[:-1])  # flows between neighbours, symmetric in them
-    out = np.zeros_like(z)
-    out[:-1] += between / mass[:-1]
-    out[1:] += between / mass[1:]
-    values, modes = eigh_tridiagonal(out / width**2, -np.ones(len(z) - 1) / width**2)
-    weight = np.square(modes.T @ (z * np.sqrt(mass)))
-    weight[0] = 0.0  # the constant mode, of which z has nothing but rounding
-    weight /= weight.sum()
-
-    def correlation(time: float) -> float:
-        return float(weight @ np.exp(-np.clip(values, 0, None) * time))
-
-    time = float(brentq(lambda t: correlation(t) - rho, 0.0, 1e3, xtol=1e-10))
-    return Langevin(float(values[1]), time, max(1, math.ceil(time / LANGEVIN_STEP)))
+@lru_cache(maxsize=32)
+def langevin(source: Source, rho: float) -> Transition:
+    """The source's diffusion as far as correlation rho, made once: 8 MiB, and a tenth of a second to make."""
+    return transition(source, rho)
 
 
 def move(
@@ -154,32 +114,13 @@ def move(
         raise ValueError("published pairs are drawn together: neither member is the step of the other")
     if pairing == "ou" or source.power == 2:
         return rho * z + math.sqrt(1 - rho**2) * torch.randn(z.shape, generator=generator)
-    check_stationary(source)
+    check_stationary(source, rho)
     if source.power == 1:
         # phi(t) / phi(rho t) = rho^2 + (1 - rho^2) phi(t) for phi = 1 / (1 + s^2 t^2): with probability rho^2
         # no noise at all, else noise as Laplace as z itself
         noise = source.sample(tuple(z.shape), generator)
         return rho * z + noise * (torch.rand(z.shape, generator=generator) >= rho**2)
-    return _metropolis_adjusted(source, langevin(source, rho), z, generator)
-
-
-def _metropolis_adjusted(
-    source: Source, how: Langevin, z: torch.Tensor, generator: torch.Generator
-) -> torch.Tensor:
-    """Langevin steps, some refused, so that none changes the distribution (MALA; Roberts, Tweedie 1996)."""
-    dt = how.time / how.steps
-    power, scale = source.power, source.scale
-    force, energy = source.force(z), (z / scale).abs().pow(power)
-    for _ in range(how.steps):
-        noise = torch.randn(z.shape, generator=generator)
-        there = z + dt * force + math.sqrt(2 * dt) * noise
-        force_there, energy_there = source.force(there), (there / scale).abs().pow(power)
-        back = (z - there - dt * force_there).square()
-        accept = energy - energy_there - back / (4 * dt) + noise.square() / 2
-        taken = torch.rand(z.shape, generator=generator).log() < accept
-        z = torch.where(taken, there, z)
-        force, energy = torch.where(taken, force_there, force), torch.where(taken, energy_there, energy)
-    return z
+    return langevin(source, rho)(z, generator)
 
 
 def draw_pairs(
@@ -193,13 +134,15 @@ def draw_pairs(
     return rho * z + noise[0], rho * z + noise[1]
 
 
-def check_stationary(source: Source) -> None:
-    """ValueError for a source that no stationary additive-noise dynamics with a spectral gap has."""
+def check_stationary(source: Source, rho: float) -> None:
+    """ValueError for a source and correlation that no stationary pairs here have."""
     if not source.stationary_pairs:
         raise ValueError(
             f"latents of alpha {source.power:g} have independent draws only: below 1 their tails are so "
             "heavy that Langevin dynamics have no spectral gap"
         )
+    if source.power not in (1, 2) and rho > MOST_RHO:
+        raise ValueError(f"stationary pairs of alpha {source.power:g} need rho up to {MOST_RHO}, not {rho:g}")
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,7 @@ class World(BaseModel):
     def _fits(self) -> World:
         self.mixing.check_dim(self.dim)
         if self.pairs == "stationary":
-            check_stationary(self.source)
+            check_stationary(self.source, self.rho)
         return self
 
 

@@ -16,11 +16,13 @@ from torch.nn import functional
 
 from encoders import losses, run_losses
 from encoders.many_runs import ManyRuns, ManyRunsRecipe, RunSpec, learning_rate, train_many
+from encoders.matched import MatchedArchitecture
 from encoders.mlp import MlpArchitecture, Mlps
 from encoders.recipes import seeded
 from hardware import InputError
 
 NETWORK = MlpArchitecture(observed_dim=3, hidden=(24, 16), latent_dim=2)
+MATCHED = MatchedArchitecture(dim=6, layers=4)
 BATCH = 24
 STEPS = 50
 
@@ -43,6 +45,12 @@ def ou_pairs(runs: Sequence[Ou], step: int) -> tuple[torch.Tensor, torch.Tensor]
         for members, latent in ((first, z), (second, partner)):
             members.append(torch.stack([latent[:, 0], latent[:, 1], latent.prod(dim=1)], dim=1))
     return torch.stack(first), torch.stack(second)
+
+
+def wide_pairs(runs: Sequence[Ou], step: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """The same latents and bends of them, six numbers: what a matched encoder of MATCHED takes."""
+    first, second = ou_pairs(runs, step)
+    return tuple(torch.cat([x, 0.5 * x.square() + x.roll(1, dims=-1)], dim=-1) for x in (first, second))
 
 
 def _recipe(**settings: Any) -> ManyRunsRecipe:
@@ -98,6 +106,62 @@ def test_a_run_of_a_grid_is_the_run_alone(variant: dict[str, Any]) -> None:
         _assert_same_run(together, index, _train([run], recipe), 0, atol=1e-9)
     first, second = _state(together, 0), _state(together, 1)  # and runs of other seeds are other runs
     assert all((first[name] - second[name]).abs().max() > 1e-3 for name in first if "norm" not in name)
+
+
+MATCHED_VARIANTS = [
+    {"objective": "sigreg", "normalisation": "published"},
+    {"objective": "whitening", "grad_clip": 0.05},
+    {"objective": "infonce", "sigma": 2.0},
+]
+
+
+@pytest.mark.parametrize("variant", MATCHED_VARIANTS, ids=str)
+def test_a_matched_run_of_a_grid_is_the_run_alone(variant: dict[str, Any]) -> None:
+    runs, recipe = _grid(variant["objective"]), _recipe(network=MATCHED, **variant)
+    together = _train(runs, recipe, pairs=wide_pairs)
+    assert np.all(together.diverged_at == -1)
+    start = _train(runs, recipe.model_copy(update={"steps": 1}), pairs=wide_pairs)
+    for index, run in enumerate(runs):
+        alone = _train([run], recipe, pairs=wide_pairs)
+        ours, theirs, before = _state(together, index), _state(alone, 0), _state(start, index)
+        assert ours.keys() == theirs.keys() and len(ours) == 4
+        for name, tensor in ours.items():
+            torch.testing.assert_close(tensor, theirs[name], rtol=0, atol=1e-9)
+            assert (tensor - before[name]).abs().max() > 1e-2  # it was trained
+        np.testing.assert_allclose(together.history[:, :, index], alone.history[:, :, 0], rtol=0, atol=1e-9)
+    x = wide_pairs(runs, 99)[0]
+    latents = together.encode(x)
+    for index in range(len(runs)):
+        torch.testing.assert_close(together.run(index)(x[index]), latents[index], rtol=0, atol=1e-12)
+
+
+def test_a_matched_training_that_was_killed_goes_on_and_one_that_diverges_is_marked(tmp_path: Path) -> None:
+    recipe, runs = _recipe(network=MATCHED, dtype="float32"), _grid()[:3]
+    whole = _train(runs, recipe, pairs=wide_pairs, at_once=2)
+
+    def stop(done: int, total: int, what: str) -> None:
+        if done == 71:
+            raise _Stopped
+
+    with pytest.raises(_Stopped):
+        _train(runs, recipe, pairs=wide_pairs, at_once=2, to=tmp_path, checkpoint_every=4, progress=stop)
+    asked: list[int] = []
+
+    def watched(of: Sequence[Ou], step: int) -> tuple[torch.Tensor, torch.Tensor]:
+        asked.append(step)
+        return wide_pairs(of, step)
+
+    resumed = _train(runs, recipe, pairs=watched, at_once=2, to=tmp_path, checkpoint_every=4)
+    assert asked == list(range(20, STEPS))  # the first group was finished, the second stood at step 20
+    for name, tensor in whole.networks.state_dict().items():
+        assert torch.equal(tensor, resumed.networks.state_dict()[name])
+    np.testing.assert_array_equal(whole.history, resumed.history)
+
+    spoilt = [runs[0], runs[1].model_copy(update={"spoilt_from": 5}), runs[2]]
+    found = _train(spoilt, recipe, pairs=wide_pairs)
+    assert found.diverged_at.tolist() == [-1, 5, -1]
+    latents = found.encode(torch.ones(3, 4, 6))
+    assert latents.isnan().flatten(1).float().mean(dim=1).tolist() == [0.0, 1.0, 0.0]
 
 
 def _plain(run: Ou, recipe: ManyRunsRecipe) -> tuple[nn.Sequential, list[float]]:
@@ -294,7 +358,7 @@ def test_encoding_in_parts_is_encoding_at_once(monkeypatch: pytest.MonkeyPatch) 
     networks = Mlps(NETWORK, [seeded(seed, 0) for seed in range(3)])
     x = torch.randn(3, 50, 3, generator=torch.Generator().manual_seed(2))
     whole = networks.encode(x)
-    monkeypatch.setattr("encoders.mlp.ROWS_AT_ONCE", 21)
+    monkeypatch.setattr("encoders.run_networks.NUMBERS_AT_ONCE", 21 * 24)
     torch.testing.assert_close(networks.encode(x), whole)
     assert networks.training
 

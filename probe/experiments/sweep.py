@@ -1,0 +1,285 @@
+"""A sweep: many jobs, trained some at a time in several processes, each result a file by its job's hash.
+
+    TO/runs/KEY.json           a result: the job, its numbers, the machine; written whole or not at all
+    TO/checkpoints/            trainings that are under way; a group's is removed when its results are there
+    TO/running/NAME.json       how far each worker is
+
+Killed at any time and called again, it trains what has no result, from its last checkpoint on, and nothing
+twice.
+Work is handed out through the interface of `concurrent.futures`, so that another executor can take its place.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import platform
+import shutil
+import signal
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, ProcessPoolExecutor, wait
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing.synchronize import Event
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from hardware.disk import disk_errors, write_atomically
+from hardware.errors import InputError
+from hardware.recording import Progress
+from probe.experiments.jobs import Job, groups
+from probe.experiments.training import AT_ONCE, measured, trained
+
+TELL_EVERY_S = 1.0
+
+
+class Stopped(Exception):
+    """Raised in a worker whose sweep has ended."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a worker is given: jobs that are trained together, and where their results go."""
+
+    name: str
+    jobs: tuple[Job, ...]
+    to: str
+
+    @property
+    def label(self) -> str:
+        """What it is about, for progress."""
+        world, objective = self.jobs[0].world, self.jobs[0].objective
+        return f"{objective}, {world.mixing.name} of {world.dim}"
+
+    @property
+    def run_steps(self) -> int:
+        """Steps of all its runs, for progress."""
+        return sum(job.steps for job in self.jobs)
+
+
+def result_path(to: str | Path, job: Job) -> Path:
+    """Where a job's result lies."""
+    return Path(to) / "runs" / f"{job.key}.json"
+
+
+def read_result(to: str | Path, job: Job) -> dict[str, Any] | None:
+    """A job's result, None where there is none yet.
+
+    Raises
+    ------
+    InputError : a file that is damaged or is another job's.
+    """
+    path = result_path(to, job)
+    try:
+        result = json.loads(path.read_text("utf-8"))
+        same = result["job"] == job.model_dump(mode="json") and isinstance(result["numbers"], dict)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(path, f"cannot be read: {error}", "remove it: it is then made again") from None
+    if not same:
+        raise InputError(path, "is the result of another job", "remove it: it is then made again")
+    return dict(result)
+
+
+def run_sweep(
+    jobs: Sequence[Job],
+    to: str | Path,
+    *,
+    workers: int | None = None,
+    at_once: int | None = None,
+    progress: Progress | None = None,
+    executor: Executor | None = None,
+) -> int:
+    """Train and measure every job that has no result in `to` yet.
+
+    Parameters
+    ----------
+    workers : processes, each with one thread; None takes as many as there are cores, one beside a GPU.
+    at_once : most runs in one batch; None chooses.
+    progress : called about twice a second with run-steps done, run-steps in all, and what is going on.
+    executor : takes the place of the processes, which are then not made; its workers read and write `to`.
+
+    Returns
+    -------
+    How many results are new.
+
+    Raises
+    ------
+    InputError : a full disk, a damaged result, a worker that died.
+    """
+    to = Path(to)
+    at_once = at_once or AT_ONCE
+    with disk_errors(to):
+        for folder in ("runs", "checkpoints", "running"):
+            (to / folder).mkdir(parents=True, exist_ok=True)
+        for old in (to / "running").glob("*.json"):
+            old.unlink()
+    tasks = []
+    for group in groups(jobs, at_once):
+        missing = tuple(job for job in group if read_result(to, job) is None)
+        if missing:
+            tasks.append(Task(f"{missing[0].key}-{len(missing)}", missing, str(to)))
+    if not tasks:
+        return 0
+    tasks.sort(key=lambda task: -task.run_steps * task.jobs[0].world.dim)  # long ones first
+    if executor is not None:
+        _run_all(executor, tasks, to, progress)
+    else:
+        with _processes(min(workers or _default_workers(), len(tasks))) as pool:
+            _run_all(pool, tasks, to, progress)
+    return sum(len(task.jobs) for task in tasks)
+
+
+def work(task: Task) -> str:
+    """Train, measure and write the jobs of one task; what an executor calls."""
+    torch.set_num_threads(1)
+    to, told = Path(task.to), [0.0]
+
+    def tell(done: int, total: int, what: str) -> None:
+        if _stop is not None and _stop.is_set():
+            raise Stopped
+        now = time.monotonic()
+        if now - told[0] > TELL_EVERY_S:
+            told[0] = now
+            state = {"run_steps": done * len(task.jobs), "what": f"{task.label}, {what}"}
+            with disk_errors(to):
+                write_atomically(to / "running" / f"{task.name}.json", json.dumps(state).encode())
+
+    started = time.monotonic()
+    found = trained(task.jobs, to / "checkpoints" / task.name, tell)
+    seconds = (time.monotonic() - started) / len(task.jobs)
+    for number, job in enumerate(task.jobs):
+        if _stop is not None and _stop.is_set():
+            raise Stopped
+        result = {
+            "job": job.model_dump(mode="json"),
+            "numbers": measured(job, found.encoder(number)),
+            "losses": found.losses(number),
+            "seconds_of_training": round(seconds, 3),
+            "machine": machine(),
+        }
+        text = json.dumps(result, indent=1, allow_nan=False)
+        with disk_errors(result_path(to, job)):
+            write_atomically(result_path(to, job), text.encode())
+    shutil.rmtree(to / "checkpoints" / task.name, ignore_errors=True)
+    (to / "running" / f"{task.name}.json").unlink(missing_ok=True)
+    return task.name
+
+
+def machine() -> dict[str, Any]:
+    """What a result was computed on."""
+    return {
+        "cpu": _cpu(),
+        "cores": os.cpu_count(),
+        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+    }
+
+
+def _cpu() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
+    except OSError:
+        return platform.machine()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
+
+
+# -- processes ---------------------------------------------------------------------------------------------
+
+_stop: Event | None = None
+
+
+def _start(stop: Event) -> None:
+    """In a worker: Ctrl-C is the sweep's affair, which then sets `stop`; without a sweep there is no work."""
+    global _stop
+    _stop = stop
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_the_sweep, daemon=True).start()
+
+
+def _end_with_the_sweep() -> None:
+    sweep = multiprocessing.parent_process()
+    if sweep is not None:
+        sweep.join()
+        os._exit(1)
+
+
+@contextmanager
+def _processes(count: int) -> Iterator[ProcessPoolExecutor]:
+    """A pool whose workers end within a step when the block is left, however it is left."""
+    context = multiprocessing.get_context("spawn")
+    stop = context.Event()
+    with _one_thread_each():
+        pool = ProcessPoolExecutor(count, mp_context=context, initializer=_start, initargs=(stop,))
+        try:
+            yield pool
+        finally:
+            stop.set()
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+@contextmanager
+def _one_thread_each() -> Iterator[None]:
+    """Libraries of arithmetic read the number of their threads from the environment when they are loaded."""
+    before = os.environ.get("OMP_NUM_THREADS")
+    os.environ["OMP_NUM_THREADS"] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["OMP_NUM_THREADS"]
+        else:
+            os.environ["OMP_NUM_THREADS"] = before
+
+
+def _default_workers() -> int:
+    return 1 if torch.cuda.is_available() else os.cpu_count() or 1
+
+
+def _run_all(executor: Executor, tasks: Sequence[Task], to: Path, progress: Progress | None) -> None:
+    total = sum(task.run_steps for task in tasks)
+    pending: dict[Future[str], Task] = {executor.submit(work, task): task for task in tasks}
+    finished, told = 0, ""
+    try:
+        while pending:
+            done, _ = wait(pending, timeout=0.5, return_when=FIRST_COMPLETED)
+            for future in done:
+                task = pending.pop(future)
+                future.result()
+                finished += task.run_steps
+            if progress:
+                under_way, what = _under_way(to)
+                said = f"{len(pending)} of {len(tasks)} groups left{what}"
+                if done or said != told:
+                    progress(min(total, finished + under_way), total, said)
+                told = said
+    except BrokenExecutor:
+        raise InputError(
+            "sweep",
+            "a worker process died (was it killed, or was there no memory left?)",
+            "call the same command again, with fewer --workers: what is finished is kept",
+        ) from None
+    finally:
+        for future in pending:
+            future.cancel()
+
+
+def _under_way(to: Path) -> tuple[int, str]:
+    """Run-steps of trainings that are not finished yet, and what one of them is doing."""
+    steps, what = 0, ""
+    for path in (to / "running").glob("*.json"):
+        try:
+            state = json.loads(path.read_text("utf-8"))
+            steps += int(state["run_steps"])
+            what = f", {state['what']}"
+        except (OSError, ValueError, KeyError, TypeError):
+            continue  # just removed by its worker
+    return steps, what

@@ -1,0 +1,211 @@
+"""`jointprobe sweep`: the paper's experiments in worlds whose latents are known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from probe.terminal import Terminal
+from probe.verbs import Json, Quiet, app
+
+if TYPE_CHECKING:
+    from probe.experiments.experiment import Experiment, Planned, Setting
+
+SETTINGS = ("published", "theorem")
+
+
+@app.command()
+def sweep(
+    experiment: Annotated[
+        str,
+        typer.Argument(
+            metavar="EXPERIMENT", help="two-d, grid, gennorm, scaling, all of them (all), or a YAML file."
+        ),
+    ],
+    to: Annotated[Path, typer.Option("--to", help="Folder of results, tables and figures.")],
+    as_: Annotated[
+        str,
+        typer.Option(
+            "--as",
+            help="published (as the paper's code does it), theorem (as its theorem says), or both.",
+        ),
+    ] = "published",
+    seeds: Annotated[
+        str | None,
+        typer.Option("--seeds", help="How many seeds (5), or which (0,3,7). Default: as many as the paper."),
+    ] = None,
+    steps: Annotated[
+        int | None, typer.Option("--steps", min=1, help="Steps of every training. Default: 20,000.")
+    ] = None,
+    dims: Annotated[
+        str | None, typer.Option("--dims", metavar="N,N", help="Numbers of latents, where they vary.")
+    ] = None,
+    vary: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--vary",
+            metavar="AXIS=V1,V2",
+            help="Other values of an axis: --vary lam=1e-2,1e-3 --vary world.rho=0.9.",
+        ),
+    ] = None,
+    controls: Annotated[
+        bool,
+        typer.Option(
+            "--controls/--no-controls", help="With the runs that show what it tests: lambda 0, untrained ..."
+        ),
+    ] = True,
+    workers: Annotated[
+        int | None,
+        typer.Option("--workers", min=1, help="Processes. Default: one a core, one alone beside a GPU."),
+    ] = None,
+    at_once: Annotated[
+        int | None, typer.Option("--at-once", min=1, help="Most runs in one batch. Default: 8.")
+    ] = None,
+    plan_only: Annotated[
+        bool, typer.Option("--plan", help="Say what would be trained, and train nothing.")
+    ] = False,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Train and measure every run of an experiment, then make its tables and figures.
+
+    Each result is a file by its run's hash (TO/runs): stopped or killed, the same command goes on where it
+    was and repeats nothing, and experiments share what they have in common. TO/EXPERIMENT-published and
+    TO/EXPERIMENT-theorem then hold runs.csv, runs.parquet, summary.csv, table.md and the figures, the
+    paper's numbers beside ours.
+
+    A small one: [bold]jointprobe sweep scaling --dims 2,4,8 --seeds 2 --steps 2000 --to sweeps[/bold]
+    """
+    terminal = Terminal(json, quiet)
+    from probe.experiments.experiment import experiment_names, load_experiment, plan
+
+    axes = _axes(vary or [], dims)
+    names = experiment_names() if experiment == "all" else [experiment]
+    chosen: list[tuple[Experiment, Setting, list[Planned]]] = []
+    for name in names:
+        loaded = load_experiment(name).varied(axes)
+        for setting in _settings(as_):
+            planned = plan(loaded, setting, seeds=_seeds(seeds), steps=steps, controls=controls)
+            chosen.append((loaded, setting, planned))
+    jobs = [one.job for _, _, planned in chosen for one in planned]
+    if plan_only:
+        _say_plan(terminal, chosen, to)
+        return
+    from probe.experiments.sweep import run_sweep
+    from probe.experiments.tables import rows_of, write_tables
+    from reports.sweep_figures import draw_sweep
+
+    with terminal.progress() as progress:
+        new = run_sweep(jobs, to, workers=workers, at_once=at_once, progress=progress)
+    made: list[dict[str, Any]] = []
+    for loaded, setting, planned in chosen:
+        folder = to / f"{loaded.name}-{setting}"
+        rows = rows_of(planned, to)
+        cells = write_tables(loaded, setting, rows, folder)
+        pictures = draw_sweep(loaded.figure, cells, f"{loaded.title} (as: {setting})", folder)
+        lost = sum(cell.failed for cell in cells)
+        tail = f", {lost} diverged" if lost else ""
+        terminal.say(
+            f": {len(rows)} runs of {len(cells)} cells{tail} - table.md, runs.csv, "
+            f"{', '.join(path.name for path in pictures)}",
+            head=str(folder),
+        )
+        made.append(
+            {
+                "experiment": loaded.name,
+                "as": setting,
+                "folder": str(folder),
+                "runs": len(rows),
+                "diverged": lost,
+                "cells": [_cell_json(cell) for cell in cells],
+            }
+        )
+    terminal.say(f"{new} new results of {len({job.key for job in jobs})} in {to / 'runs'}")
+    terminal.result({"new": new, "experiments": made})
+
+
+def _cell_json(cell: Any) -> dict[str, Any]:
+    numbers = {
+        name: {"mean": one.mean, "low": one.low, "high": one.high, "values": list(one.values)}
+        for name, one in cell.numbers.items()
+    }
+    return {"arm": cell.arm, "at": cell.at, "n": cell.seeds, "numbers": numbers, "theirs": cell.theirs}
+
+
+def _say_plan(
+    terminal: Terminal, chosen: Sequence[tuple[Experiment, Setting, list[Planned]]], to: Path
+) -> None:
+    from probe.experiments.sweep import read_result
+
+    seen: set[str] = set()
+    made = []
+    for loaded, setting, planned in chosen:
+        jobs = {one.job.key: one.job for one in planned}
+        lacking = [job for key, job in jobs.items() if key not in seen and read_result(to, job) is None]
+        seen |= jobs.keys()
+        steps = sum(job.steps for job in lacking)
+        terminal.say(
+            f" (as: {setting}): {len(planned)} runs, {len(lacking)} to do, {steps:,} run-steps",
+            head=loaded.name,
+        )
+        made.append({"experiment": loaded.name, "as": setting, "runs": len(planned), "to_do": len(lacking)})
+    terminal.result({"plan": made})
+
+
+def _settings(text: str) -> Sequence[Setting]:
+    from hardware.errors import InputError
+
+    if text not in (*SETTINGS, "both"):
+        raise InputError("--as", f"is {text!r}", "write published, theorem or both")
+    return SETTINGS if text == "both" else (text,)  # type: ignore[return-value]
+
+
+def _seeds(text: str | None) -> Sequence[int] | None:
+    from hardware.errors import InputError
+
+    if text is None:
+        return None
+    try:
+        numbers = [int(part) for part in text.split(",")]
+    except ValueError:
+        numbers = []
+    if not numbers or min(numbers) < 0 or (len(numbers) == 1 and "," not in text and numbers[0] < 1):
+        raise InputError("--seeds", f"is {text!r}", "write how many (5), or which (0,3,7)")
+    if len(set(numbers)) < len(numbers):
+        raise InputError("--seeds", f"names a seed twice: {text}", "name each once")
+    return range(numbers[0]) if len(numbers) == 1 and "," not in text else numbers
+
+
+def _axes(vary: Sequence[str], dims: str | None) -> dict[str, list[Any]]:
+    """`lam=1e-2,1e-3` as {lam: [0.01, 0.001]}: values as YAML reads them."""
+    from hardware.errors import InputError
+
+    axes: dict[str, list[Any]] = {} if dims is None else {"world.dim": _values("--dims", dims)}
+    for text in vary:
+        axis, equals, values = text.partition("=")
+        if not equals or not axis:
+            raise InputError("--vary", f"is {text!r}", "write AXIS=VALUE,VALUE")
+        if axis in axes:
+            raise InputError("--vary", f"gives {axis} twice", "give each axis once")
+        axes[axis] = _values(f"--vary {axis}", values)
+    return axes
+
+
+def _values(option: str, text: str) -> list[Any]:
+    from hardware.errors import InputError
+
+    values: list[Any] = []
+    for part in text.split(","):
+        try:
+            values.append(int(part))
+        except ValueError:
+            try:
+                values.append(float(part))
+            except ValueError:
+                values.append(part.strip())
+    if "" in values:
+        raise InputError(option, f"has an empty value: {text!r}", "separate values by single commas")
+    return values

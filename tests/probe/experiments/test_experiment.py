@@ -1,0 +1,167 @@
+"""Experiments: what a file plans, what the settings change, and errors that name what is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hardware import InputError
+from probe.experiments.experiment import Experiment, experiment_names, load_experiment, plan
+from probe.experiments.jobs import Job, groups
+from tests.probe.experiments.small import SMALL, write_small
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Experiment:
+    return load_experiment(str(write_small(tmp_path)))
+
+
+@pytest.mark.parametrize("name", experiment_names())
+@pytest.mark.parametrize("setting", ["published", "theorem"])
+def test_every_experiment_that_ships_can_be_planned(name: str, setting: str) -> None:
+    experiment = load_experiment(name)
+    planned = plan(experiment, setting)  # type: ignore[arg-type]
+    main = [one for one in planned if one.arm == "main"]
+    assert {one.seed for one in main} == set(range(experiment.seeds))
+    assert {one.job.world.pairs for one in planned} == {
+        "published" if setting == "published" else "stationary"
+    }
+    cells = {tuple(one.at.values()) for one in main}
+    found = [entry for entry in experiment.published if tuple(entry[axis] for axis in main[0].at) in cells]
+    assert len(found) == len(experiment.published) or setting == "theorem"
+    assert {one.arm for one in planned} == {"main", *experiment.controls}
+    unknown = {name for entry in experiment.published for name in entry} - set(main[0].at)
+    assert all(name.startswith(("r2_", "orthogonality_error")) for name in unknown)
+
+
+def test_the_papers_settings() -> None:
+    """Of the text and the published code, as the facts of this project list them."""
+    grid = plan(load_experiment("grid"), "published", controls=False)
+    assert len(grid) == 9 * 7 * 3
+    job = grid[0].job
+    assert (job.steps, job.batch_size, job.learning_rate, job.hold, job.slices) == (
+        20_000,
+        256,
+        3e-3,
+        0.5,
+        256,
+    )
+    assert (job.weight_decay, job.normalisation) == (0.01, "published")
+    assert job.network.widths == (2, 256, 256, 256, 256, 2)  # type: ignore[union-attr]
+    scaling = plan(load_experiment("scaling"), "published", controls=False)
+    assert {one.job.lam for one in scaling if one.at["objective"] == "sigreg"} == {1e-6}
+    restarts = {one.at["world.dim"]: one.restart for one in scaling}  # the last of each
+    assert restarts == {dim: 2 if dim <= 32 else 0 for dim in restarts} and len(restarts) == 10
+
+
+def test_axes_multiply_and_a_mapping_brings_others_with_it(small: Experiment) -> None:
+    planned = plan(small, "published")
+    assert [(one.arm, one.at, one.seed) for one in planned] == [
+        *(
+            ("main", {"mixing": mixing, "objective": objective}, seed)
+            for mixing in ("banana", "coupling")
+            for objective in ("sigreg", "infonce")
+            for seed in (0, 1)
+        ),
+        ("untrained", {}, 0),
+        ("untrained", {}, 1),
+    ]
+    jobs = [one.job for one in planned]
+    assert [job.lam for job in jobs] == [0.1, 0.1, None, None, 0.1, 0.1, None, None, 0.0, 0.0]
+    assert [job.network.name for job in jobs] == ["mlp"] * 4 + ["matched"] * 4 + ["mlp"] * 2
+    assert all(job.world.mixing.seed == job.seed for job in jobs)
+    assert [job.steps for job in plan_jobs(small, steps=7)] == [7] * 8 + [0] * 2
+
+
+def plan_jobs(experiment: Experiment, **options: int) -> list[Job]:
+    return [one.job for one in plan(experiment, "published", **options)]  # type: ignore[arg-type]
+
+
+def test_the_settings_differ_where_they_say(small: Experiment) -> None:
+    published, theorem = (plan(small, setting)[0].job for setting in ("published", "theorem"))  # type: ignore[arg-type]
+    ours, theirs = published.model_dump(), theorem.model_dump()
+    assert {name for name in ours if ours[name] != theirs[name]} == {"world", "weight_decay"}
+    assert {name for name in ours["world"] if ours["world"][name] != theirs["world"][name]} == {"pairs"}
+
+
+def test_restarts_change_the_world_as_published_only(small: Experiment) -> None:
+    restarted = small.model_copy(update={"restarts": load_experiment("scaling").restarts})
+    published = [one for one in plan(restarted, "published") if one.at.get("objective") == "sigreg"]
+    assert [(one.job.seed, one.job.world.mixing.seed) for one in published[:3]] == [
+        (0, 0),
+        (1000, 1000),
+        (2000, 2000),
+    ]
+    theorem = plan(restarted, "theorem")[:3]
+    assert [(one.job.seed, one.job.world.mixing.seed) for one in theorem] == [(0, 0), (1000, 0), (2000, 0)]
+    assert [one.restart for one in plan(restarted, "published") if one.arm == "untrained"] == [0, 0]
+
+
+def test_other_values_of_an_axis(small: Experiment) -> None:
+    planned = plan(small.varied({"mixing": ["coupling"], "objective": ["infonce"]}), "published", seeds=[5])
+    assert [(one.arm, one.seed) for one in planned] == [("main", 5), ("untrained", 5)]
+    assert planned[0].job.network.name == "matched"
+    with pytest.raises(InputError, match="does not vary mixin - did you mean mixing"):
+        small.varied({"mixin": ["banana"]})
+    with pytest.raises(InputError, match="has no mixing apple - it has banana, coupling"):
+        small.varied({"mixing": ["apple"]})
+    scaling = load_experiment("scaling").varied({"world.dim": [2, 6]})
+    dims = {one.at["world.dim"] for one in plan(scaling, "published")}
+    assert dims == {2, 6}  # controls too, where they have them
+
+
+def test_the_key_is_of_all_that_decides_and_of_nothing_else(small: Experiment) -> None:
+    job = plan_jobs(small)[0]
+    assert job.key == Job.model_validate(job.model_dump()).key and len(job.key) == 24
+    changed = {"seed": 3, "lam": 0.2, "steps": 31, "samples": 201, "batch_size": 17, "sigma": 2.0}
+    others = [job.model_copy(update={name: value}).key for name, value in changed.items()]
+    other_world = job.model_copy(update={"world": job.world.model_copy(update={"rho": 0.8})})
+    assert len({job.key, *others, other_world.key}) == len(changed) + 2
+
+
+def test_groups_hold_jobs_that_can_be_trained_together(small: Experiment) -> None:
+    jobs = plan_jobs(small)
+    found = groups([*jobs, jobs[0]], at_once=3)
+    assert sorted(job.key for group in found for job in group) == sorted(job.key for job in jobs)
+    assert max(map(len, found)) <= 3
+    for group in found:
+        assert len({(job.objective, job.steps, job.network.model_dump_json()) for job in group}) == 1
+    wide = [one.job for one in plan(load_experiment("scaling"), "published", seeds=[0, 1])]
+    assert all(len(group) == 1 for group in groups(wide, 8) if group[0].world.dim == 1024)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (
+            "lam: 0.1",
+            "lamb: 0.1",
+            "main at mixing banana, objective sigreg: unknown key 'lamb' - did you mean",
+        ),
+        ("lam: 0.1", "lam: 3", "field 'lam'"),
+        ("{objective: sigreg, lam: 0.1}", "{objective: sigreg}", "has no lam, which sigreg needs"),
+        ("rho: 0.9", "rho: 1.5", "field 'world.rho'"),
+        ("dim: 2", "dim: 3", "is a mixing of two latents, not of 3"),
+        ("name: gaussian", "name: gennorm, alpha: 0.5", ""),
+        ("layers: 2", "layer: 2", "unknown key 'world.mixing.layer' - did you mean 'layers'"),
+        ("hidden: [8]", "hiden: [8]", "unknown key 'network.mlp.hiden' - did you mean 'hidden'"),
+        ("figure: two-d", "figure: pie", "field 'figure'"),
+        ("  published: {change", "  publish: {change", "as"),
+    ],
+)
+def test_what_is_wrong_is_named(tmp_path: Path, old: str, new: str, message: str) -> None:
+    assert old in SMALL
+    path = write_small(tmp_path, SMALL.replace(old, new, 1))
+    if not message:  # independent draws are fine where pairs need not be stationary
+        plan(load_experiment(str(path)), "published")
+        with pytest.raises(InputError, match="have independent draws only"):
+            plan(load_experiment(str(path)), "theorem")
+        return
+    with pytest.raises(InputError, match=message):
+        plan(load_experiment(str(path)), "published")
+
+
+def test_an_experiment_that_there_is_not() -> None:
+    with pytest.raises(InputError, match="there is none of this name - did you mean scaling"):
+        load_experiment("scalin")

@@ -1,0 +1,92 @@
+"""Tables of a sweep: means over seeds by hand, restarts, theirs beside ours, files others read."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from scipy import stats
+
+from probe.experiments.experiment import Experiment, load_experiment
+from probe.experiments.tables import Summary, cells, of_best_restarts, write_tables
+from tests.probe.experiments.small import write_small
+
+
+def row(mixing: str, objective: str, seed: int, r2: float | None, **more: Any) -> dict[str, Any]:
+    place = {"arm": "main", "mixing": mixing, "objective": objective, "seed": seed, "restart": 0, "job": "x"}
+    numbers = {} if r2 is None else {"r2_hz_in": r2, "r2_hz": r2 - 0.1}
+    losses = {"loss_last": None if r2 is None else 1 - r2, "loss_tail": None if r2 is None else 1 - r2}
+    return {**place, **numbers, **losses, "seconds_of_training": 1.0, **more}
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Experiment:
+    return load_experiment(str(write_small(tmp_path)))
+
+
+def test_a_mean_and_its_interval() -> None:
+    values = [0.5, 0.7, 0.9]
+    found = Summary.of(values)
+    assert found is not None
+    low, high = stats.t.interval(0.95, 2, np.mean(values), stats.sem(values))
+    assert (found.mean, found.low, found.high) == pytest.approx((0.7, low, high))
+    assert found.std == pytest.approx(np.std(values, ddof=1)) and found.values == (0.5, 0.7, 0.9)
+    one = Summary.of([0.25])
+    assert one == Summary(0.25, None, None, None, (0.25,)) and one.shown() == "0.250"
+    assert Summary.of([]) is None
+
+
+def test_cells_are_over_seeds_and_have_the_papers_number(small: Experiment) -> None:
+    rows = [
+        row("banana", "sigreg", 0, 0.4),
+        row("banana", "sigreg", 1, 0.6),
+        row("banana", "infonce", 0, 0.9),
+        row("banana", "infonce", 1, None),
+        {**row("", "", 0, 0.1), "arm": "untrained", "mixing": None, "objective": None},
+    ]
+    found = cells(small, "published", rows)
+    assert [(cell.arm, cell.seeds, cell.failed) for cell in found] == [
+        ("main", 2, 0),
+        ("main", 2, 1),
+        ("untrained", 1, 0),
+    ]
+    assert found[0].numbers["r2_hz_in"].mean == pytest.approx(0.5)
+    assert found[0].theirs == {"r2_hz_in": 0.5} and found[1].theirs == {}
+    assert found[1].numbers["r2_hz_in"].values == (0.9,)
+
+
+def test_of_restarts_the_lowest_loss_counts_and_which_loss_the_setting_says() -> None:
+    rows = [
+        row("banana", "sigreg", 0, 0.5, loss_last=0.3, loss_tail=0.3),
+        row("banana", "sigreg", 0, 0.8, loss_last=0.2, loss_tail=0.4, restart=1),
+        row("banana", "sigreg", 0, None, restart=2),
+        row("banana", "sigreg", 1, None),
+    ]
+    axes = ["mixing", "objective"]
+    assert [one["restart"] for one in of_best_restarts(rows, axes, "published")] == [1, 0]
+    assert [one["restart"] for one in of_best_restarts(rows, axes, "theorem")] == [0, 0]
+
+
+def test_files_that_others_read(small: Experiment, tmp_path: Path) -> None:
+    rows = [
+        row("banana", "sigreg", 0, 0.49),
+        row("banana", "sigreg", 1, 0.53),
+        row("coupling", "sigreg", 0, None),
+    ]
+    write_tables(small, "published", rows, tmp_path / "out")
+    with (tmp_path / "out/runs.csv").open() as file:
+        read = list(csv.DictReader(file))
+    assert [one["r2_hz_in"] for one in read] == ["0.49", "0.53", ""]
+    table = pq.read_table(tmp_path / "out/runs.parquet").to_pydict()
+    assert table["r2_hz_in"] == [0.49, 0.53, None] and table["seed"] == [0, 1, 0]
+    with (tmp_path / "out/summary.csv").open() as file:
+        summary = {(one["mixing"], one["number"]): one for one in csv.DictReader(file)}
+    assert summary["banana", "r2_hz_in"]["theirs"] == "0.5" and summary["banana", "r2_hz_in"]["n"] == "2"
+    text = (tmp_path / "out/table.md").read_text()
+    assert "| 0.5 | 0.5100 [" in text and "| diverged |" in text
+    assert "R2 within 0.02 of theirs: 1 of 1." in text
+    assert "r2_hz, theirs" not in text  # the paper has no such number

@@ -1,0 +1,74 @@
+"""`jointprobe sweep` as a user calls it: a small one from nothing to tables and figures, and bad input."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from probe.cli import main
+from tests.probe.experiments.small import SMALL, write_small
+
+
+def run(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as stopped:
+        main([str(word) for word in words])
+    out, err = capsys.readouterr()
+    return int(stopped.value.code or 0), out, " ".join(err.split())
+
+
+def test_a_sweep_ends_with_tables_and_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, to = write_small(tmp_path), tmp_path / "sweeps"
+    words = ("sweep", path, "--to", to, "--workers", 1)
+    code, out, _ = run(capsys, *words, "--plan")
+    assert code == 0 and "10 runs, 10 to do, 240 run-steps" in " ".join(out.split()) and not to.exists()
+    code, out, _ = run(capsys, *words, "--as", "both", "--json")
+    assert code == 0
+    result: dict[str, Any] = json.loads(out)
+    assert result["new"] == 20 and [one["as"] for one in result["experiments"]] == ["published", "theorem"]
+    first = result["experiments"][0]["cells"][0]
+    assert first["at"] == {"mixing": "banana", "objective": "sigreg"} and first["theirs"] == {"r2_hz_in": 0.5}
+    assert len(first["numbers"]["r2_hz"]["values"]) == 2
+    for setting in ("published", "theorem"):
+        made = {one.name for one in (to / f"small-{setting}").iterdir()}
+        tables = {"runs.csv", "runs.parquet", "summary.csv", "table.md"}
+        assert made == tables | {"two-d.png", "bound.png", "predictivity.png"}
+    code, out, _ = run(capsys, *words)
+    assert code == 0 and "0 new results of 10" in " ".join(out.split())
+    code, out, _ = run(capsys, *words, "--seeds", "7", "--vary", "mixing=banana", "--no-controls", "--plan")
+    assert code == 0 and "14 runs, 10 to do" in " ".join(out.split())
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["nothing"], "experiment 'nothing': there is none of this name"),
+        (["grid", "--as", "it is"], "--as: is 'it is' - write published, theorem or both"),
+        (["grid", "--seeds", "0"], "--seeds: is '0' - write how many (5), or which (0,3,7)"),
+        (["grid", "--seeds", "1,1"], "--seeds: names a seed twice"),
+        (["grid", "--vary", "lam"], "--vary: is 'lam' - write AXIS=VALUE,VALUE"),
+        (["grid", "--vary", "lam=1,,2"], "has an empty value"),
+        (["grid", "--vary", "lam=1", "--vary", "lam=2"], "gives lam twice"),
+        (["grid", "--dims", "4"], "experiment grid: does not vary world.dim"),
+        (["grid", "--vary", "lam=2"], "field 'lam'"),
+        (["scaling", "--dims", "3"], "takes latents in two halves, and 3 is odd"),
+        (
+            ["two-d", "--vary", "mixing=apple"],
+            "has no mixing apple - it has spiral, banana, sinusoid, coupling",
+        ),
+    ],
+)
+def test_bad_input_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
+) -> None:
+    code, out, err = run(capsys, "sweep", *words, "--to", tmp_path / "sweeps")
+    assert code == 2 and out == "" and message in err
+    assert err.count("jointprobe:") == 1 and not (tmp_path / "sweeps").exists()
+
+
+def test_a_wrong_file_is_named_with_its_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write_small(tmp_path, SMALL.replace("vary:\n  mixing", "vary: [\n  mixing", 1))
+    code, _, err = run(capsys, "sweep", path, "--to", tmp_path / "sweeps")
+    assert code == 2 and str(path) in err and "line" in err
