@@ -44,15 +44,24 @@ def sigreg(z: torch.Tensor, directions: torch.Tensor, normalisation: Normalisati
 
 
 def whitening(z: torch.Tensor, normalisation: Normalisation) -> torch.Tensor:
-    """|| Cov(z) - I ||_F^2 of each run (published: divided by D^2); z (R, 2, N, D), returns (R,)."""
+    """|| Cov(z) - I ||_F^2 of each run (published: divided by D^2); z (R, 2, N, D), returns (R,).
+
+    Of fewer samples than dimensions by their products K = Zc Zc^t, N x N in place of D x D:
+
+        || Cov - I ||_F^2 = || K ||_F^2 / (N - 1)^2 - 2 tr K / (N - 1) + D
+    """
     z = samples_of(z, normalisation)
-    centred = z - z.mean(dim=-2, keepdim=True)
-    covariance = centred.transpose(-1, -2) @ centred / (z.shape[-2] - 1)  # (R, 2 or 1, D, D)
-    identity = torch.eye(z.shape[-1], dtype=z.dtype, device=z.device)
-    squares = (covariance - identity).square()
-    return (
-        squares.sum(dim=(-1, -2)).mean(dim=1) if normalisation == "members" else squares.mean(dim=(1, 2, 3))
-    )
+    samples, dim = z.shape[-2:]
+    centred = (z - z.mean(dim=-2, keepdim=True)) / (samples - 1) ** 0.5
+    if samples < dim:
+        products = centred @ centred.transpose(-1, -2)  # (R, 2 or 1, N, N)
+        trace = centred.square().sum(dim=(-1, -2))
+        squares = products.square().sum(dim=(-1, -2)) - 2 * trace + dim
+    else:
+        covariance = centred.transpose(-1, -2) @ centred  # (R, 2 or 1, D, D)
+        identity = torch.eye(dim, dtype=z.dtype, device=z.device)
+        squares = (covariance - identity).square().sum(dim=(-1, -2))
+    return squares.mean(dim=1) if normalisation == "members" else squares.mean(dim=1) / dim**2
 
 
 def alignment(z: torch.Tensor, normalisation: Normalisation) -> torch.Tensor:

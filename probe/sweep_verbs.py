@@ -74,8 +74,8 @@ def sweep(
 
     Each result is a file by its run's hash (TO/runs): stopped or killed, the same command goes on where it
     was and repeats nothing, and experiments share what they have in common. TO/EXPERIMENT-published and
-    TO/EXPERIMENT-theorem then hold runs.csv, runs.parquet, summary.csv, table.md and the figures, the
-    paper's numbers beside ours.
+    TO/EXPERIMENT-theorem then hold runs.csv, runs.parquet, summary.csv, results.json, table.md and the
+    figures, the paper's numbers beside ours.
 
     A small one: [bold]jointprobe sweep scaling --dims 2,4,8 --seeds 2 --steps 2000 --to sweeps[/bold]
     """
@@ -95,7 +95,7 @@ def sweep(
         _say_plan(terminal, chosen, to)
         return
     from probe.experiments.sweep import run_sweep
-    from probe.experiments.tables import rows_of, write_tables
+    from probe.experiments.tables import results_json, rows_of, write_tables
     from reports.sweep_figures import draw_sweep
 
     with terminal.progress() as progress:
@@ -120,19 +120,11 @@ def sweep(
                 "folder": str(folder),
                 "runs": len(rows),
                 "diverged": lost,
-                "cells": [_cell_json(cell) for cell in cells],
+                "results": results_json(loaded, setting, rows, cells),
             }
         )
     terminal.say(f"{new} new results of {len({job.key for job in jobs})} in {to / 'runs'}")
     terminal.result({"new": new, "experiments": made})
-
-
-def _cell_json(cell: Any) -> dict[str, Any]:
-    numbers = {
-        name: {"mean": one.mean, "low": one.low, "high": one.high, "values": list(one.values)}
-        for name, one in cell.numbers.items()
-    }
-    return {"arm": cell.arm, "at": cell.at, "n": cell.seeds, "numbers": numbers, "theirs": cell.theirs}
 
 
 def _say_plan(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,6 +101,7 @@ def rows_of(planned: Sequence[Planned], to: str | Path) -> list[Row]:
                 "loss_last": losses["last"],
                 "loss_tail": losses["tail"],
                 "seconds_of_training": result["seconds_of_training"],
+                "machine": result["machine"],
             }
         )
     return rows
@@ -143,7 +145,7 @@ def cells(experiment: Experiment, setting: Setting, rows: Sequence[Row]) -> list
     return found
 
 
-_PLACES = ("arm", "seed", "restart", "job")
+_PLACES = ("arm", "seed", "restart", "job", "machine")
 
 
 def _axes(experiment: Experiment) -> list[str]:
@@ -162,11 +164,11 @@ def _theirs(experiment: Experiment, at: Mapping[str, Any]) -> dict[str, float]:
 
 
 def write_tables(experiment: Experiment, setting: Setting, rows: Sequence[Row], folder: Path) -> list[Cell]:
-    """runs.csv, runs.parquet, summary.csv and table.md in `folder`; the cells that they show."""
+    """runs.csv, runs.parquet, summary.csv, results.json and table.md in `folder`; the cells that they show."""
     found = cells(experiment, setting, rows)
     with disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        names = list(dict.fromkeys(name for row in rows for name in row))
+        names = list(dict.fromkeys(name for row in rows for name in row if name != "machine"))
         write_atomically(
             folder / "runs.csv", _csv(names, ([row.get(name) for name in names] for row in rows))
         )
@@ -175,8 +177,40 @@ def write_tables(experiment: Experiment, setting: Setting, rows: Sequence[Row], 
         pq.write_table(table, buffer)
         write_atomically(folder / "runs.parquet", buffer.getvalue().to_pybytes())
         write_atomically(folder / "summary.csv", _summary_csv(found))
+        text = json.dumps(results_json(experiment, setting, rows, found), indent=1, allow_nan=False)
+        write_atomically(folder / "results.json", text.encode() + b"\n")
         write_atomically(folder / "table.md", markdown(experiment, setting, found).encode())
     return found
+
+
+def results_json(
+    experiment: Experiment, setting: Setting, rows: Sequence[Row], found: Sequence[Cell]
+) -> dict[str, Any]:
+    """What was found, in one JSON object: each cell's numbers with every seed's own, theirs, the machines."""
+    machines = {json.dumps(row["machine"], sort_keys=True) for row in rows}
+    return {
+        "schema": "jointprobe-sweep/1",
+        "experiment": experiment.name,
+        "title": experiment.title,
+        "as": setting,
+        "machines": [json.loads(machine) for machine in sorted(machines)],
+        "seconds_of_training": round(sum(row["seconds_of_training"] for row in rows), 1),
+        "cells": [
+            {
+                "arm": cell.arm,
+                "at": cell.at,
+                "seeds": cell.seeds,
+                "diverged": cell.failed,
+                "numbers": {
+                    name: {"mean": one.mean, "low": one.low, "high": one.high, "values": list(one.values)}
+                    for name, one in cell.numbers.items()
+                    if name != "seconds_of_training"
+                },
+                "theirs": cell.theirs,
+            }
+            for cell in found
+        ],
+    }
 
 
 def _csv(names: Sequence[str], lines: Iterable[Sequence[Any]]) -> bytes:

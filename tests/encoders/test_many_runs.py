@@ -386,16 +386,19 @@ def _infonce_by_definition(first: np.ndarray, second: np.ndarray, sigma: float) 
     return total / len(first)
 
 
-def test_the_terms_of_all_runs_are_the_terms_of_each() -> None:
-    z = torch.from_numpy(np.random.default_rng(3).standard_normal((4, 2, 20, 5)))
-    directions = torch.stack([losses.random_directions(5, 9, seeded(run), dtype=z.dtype) for run in range(4)])
+@pytest.mark.parametrize("dim", [5, 30, 60])  # fewer samples than dimensions: of a member, and pooled
+def test_the_terms_of_all_runs_are_the_terms_of_each(dim: int) -> None:
+    z = torch.from_numpy(np.random.default_rng(3).standard_normal((4, 2, 20, dim)))
+    directions = torch.stack(
+        [losses.random_directions(dim, 9, seeded(run), dtype=z.dtype) for run in range(4)]
+    )
     for run in range(4):
-        both, pooled = z[run], z[run].reshape(40, 5)
+        both, pooled = z[run], z[run].reshape(40, dim)
         for found, expected in (
             (run_losses.sigreg(z, directions, "members"), losses.sigreg(both, directions[run])),
             (run_losses.sigreg(z, directions, "published"), losses.sigreg(pooled, directions[run])),
             (run_losses.whitening(z, "members"), losses.whitening(both)),
-            (run_losses.whitening(z, "published"), losses.whitening(pooled) / 25),
+            (run_losses.whitening(z, "published"), losses.whitening(pooled) / dim**2),
             (run_losses.alignment(z, "members"), losses.alignment(both[0], both[1])),
             (run_losses.alignment(z, "published"), losses.alignment(both[0], both[1]) / 4),
         ):

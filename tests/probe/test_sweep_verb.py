@@ -28,12 +28,12 @@ def test_a_sweep_ends_with_tables_and_figures(tmp_path: Path, capsys: pytest.Cap
     assert code == 0
     result: dict[str, Any] = json.loads(out)
     assert result["new"] == 20 and [one["as"] for one in result["experiments"]] == ["published", "theorem"]
-    first = result["experiments"][0]["cells"][0]
+    first = result["experiments"][0]["results"]["cells"][0]
     assert first["at"] == {"mixing": "banana", "objective": "sigreg"} and first["theirs"] == {"r2_hz_in": 0.5}
     assert len(first["numbers"]["r2_hz"]["values"]) == 2
     for setting in ("published", "theorem"):
         made = {one.name for one in (to / f"small-{setting}").iterdir()}
-        tables = {"runs.csv", "runs.parquet", "summary.csv", "table.md"}
+        tables = {"runs.csv", "runs.parquet", "summary.csv", "results.json", "table.md"}
         assert made == tables | {"two-d.png", "bound.png", "predictivity.png"}
     code, out, _ = run(capsys, *words)
     assert code == 0 and "0 new results of 10" in " ".join(out.split())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ def row(mixing: str, objective: str, seed: int, r2: float | None, **more: Any) -
     place = {"arm": "main", "mixing": mixing, "objective": objective, "seed": seed, "restart": 0, "job": "x"}
     numbers = {} if r2 is None else {"r2_hz_in": r2, "r2_hz": r2 - 0.1}
     losses = {"loss_last": None if r2 is None else 1 - r2, "loss_tail": None if r2 is None else 1 - r2}
-    return {**place, **numbers, **losses, "seconds_of_training": 1.0, **more}
+    return {**place, **numbers, **losses, "seconds_of_training": 1.0, "machine": {"cpu": "one"}, **more}
 
 
 @pytest.fixture
@@ -86,6 +87,10 @@ def test_files_that_others_read(small: Experiment, tmp_path: Path) -> None:
     with (tmp_path / "out/summary.csv").open() as file:
         summary = {(one["mixing"], one["number"]): one for one in csv.DictReader(file)}
     assert summary["banana", "r2_hz_in"]["theirs"] == "0.5" and summary["banana", "r2_hz_in"]["n"] == "2"
+    result = json.loads((tmp_path / "out/results.json").read_text())
+    assert result["machines"] == [{"cpu": "one"}] and result["seconds_of_training"] == 3.0
+    assert result["cells"][0]["numbers"]["r2_hz_in"]["values"] == [0.49, 0.53]
+    assert (result["cells"][1]["diverged"], result["cells"][1]["numbers"]) == (1, {})
     text = (tmp_path / "out/table.md").read_text()
     assert "| 0.5 | 0.5100 [" in text and "| diverged |" in text
     assert "R2 within 0.02 of theirs: 1 of 1." in text
