@@ -164,7 +164,7 @@ def _theirs(experiment: Experiment, at: Mapping[str, Any]) -> dict[str, float]:
 
 
 def write_tables(experiment: Experiment, setting: Setting, rows: Sequence[Row], folder: Path) -> list[Cell]:
-    """runs.csv, runs.parquet, summary.csv, results.json and table.md in `folder`; the cells that they show."""
+    """runs.csv, runs.parquet, summary.csv, results.json and table.md in `folder`; the cells they show."""
     found = cells(experiment, setting, rows)
     with disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
