@@ -94,12 +94,15 @@ def sweep(
     if plan_only:
         _say_plan(terminal, chosen, to)
         return
+    from probe.experiments.jobs import groups
     from probe.experiments.sweep import run_sweep
     from probe.experiments.tables import results_json, rows_of, write_tables
+    from probe.experiments.training import AT_ONCE, perform
     from reports.sweep_figures import draw_sweep
 
     with terminal.progress() as progress:
-        new = run_sweep(jobs, to, workers=workers, at_once=at_once, progress=progress)
+        together = groups(jobs, at_once or AT_ONCE)
+        new = run_sweep(together, perform, to, workers=workers, progress=progress)
     made: list[dict[str, Any]] = []
     for loaded, setting, planned in chosen:
         folder = to / f"{loaded.name}-{setting}"

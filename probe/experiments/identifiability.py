@@ -89,6 +89,28 @@ def scale_and_shape(matrix: FloatArray) -> tuple[float, float]:
     return scale, orthogonality_error(matrix / scale) if scale > 0 else float("nan")
 
 
+def whitened_procrustes(z: FloatArray, h: FloatArray) -> float:
+    """What is left between z and h once both are white and h is turned, as published for Reacher.
+
+        min over orthogonal R of ||Z W_z R - H W_h||_F / sqrt(n N) = sqrt(2 (1 - mean canonical correlation))
+
+    0 where one is a linear map of the other, whatever its scale and shape; sqrt(2) where they have nothing in
+    common.
+
+    Parameters
+    ----------
+    z, h : [n, N], [n, N].
+    """
+    bases = []
+    for x in (z, h):
+        centred = x - x.mean(axis=0)
+        values, vectors = np.linalg.eigh(centred.T @ centred)
+        kept = values > SMALLEST_SHARE * max(float(values[-1]), np.finfo(float).tiny)
+        bases.append((centred @ vectors[:, kept]) / np.sqrt(values[kept]))
+    correlations = np.linalg.svd(bases[0].T @ bases[1], compute_uv=False)
+    return float(np.sqrt(max(0.0, 2 * (1 - correlations.sum() / z.shape[1]))))
+
+
 @dataclass(frozen=True)
 class Bound:
     """Theorem 5.3: recovery error <= D + (eps + D)^2, with D = delta / (2 rho (1 - rho)).

@@ -68,6 +68,21 @@ class Job(BaseModel):
         return hashlib.sha256(canonical_json(facts)).hexdigest()[:24]
 
     @property
+    def label(self) -> str:
+        """What it is about, for progress."""
+        return f"{self.objective}, {self.world.mixing.name} of {self.world.dim}"
+
+    @property
+    def run_steps(self) -> int:
+        """Steps of its training."""
+        return self.steps
+
+    @property
+    def cost(self) -> float:
+        """About how long it takes."""
+        return self.steps * max(16, self.world.dim)
+
+    @property
     def recipe(self) -> ManyRunsRecipe:
         """How it is trained, which jobs that are trained together share; a few hundred losses are kept."""
         steps = max(1, self.steps)

@@ -19,21 +19,19 @@ import shutil
 import signal
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.synchronize import Event
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
 from hardware.disk import disk_errors, write_atomically
 from hardware.errors import InputError
 from hardware.recording import Progress
-from probe.experiments.jobs import Job, groups
-from probe.experiments.training import AT_ONCE, measured, trained
 
 TELL_EVERY_S = 1.0
 
@@ -42,32 +40,69 @@ class Stopped(Exception):
     """Raised in a worker whose sweep has ended."""
 
 
-@dataclass(frozen=True)
-class Task:
-    """What a worker is given: jobs that are trained together, and where their results go."""
+class AnyJob(Protocol):
+    """A run: all that decides its result, and the hash of it."""
 
-    name: str
-    jobs: tuple[Job, ...]
-    to: str
+    @property
+    def key(self) -> str:
+        """Hash of all fields."""
+        ...
 
     @property
     def label(self) -> str:
-        """What it is about, for progress."""
-        world, objective = self.jobs[0].world, self.jobs[0].objective
-        return f"{objective}, {world.mixing.name} of {world.dim}"
+        """What it is about, in a few words."""
+        ...
+
+    @property
+    def run_steps(self) -> int:
+        """Steps of its training."""
+        ...
+
+    @property
+    def cost(self) -> float:
+        """About how long it takes, in any unit; the longest are begun first."""
+        ...
+
+    def model_dump(self, *, mode: str) -> dict[str, Any]:
+        """All fields, as JSON has them."""
+        ...
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a job: JSON-able numbers, and its losses (`last`, `tail`, and some in between)."""
+
+    numbers: dict[str, float | None]
+    losses: dict[str, Any]
+
+
+Perform = Callable[[Sequence[Any], Path, Progress], Sequence[Outcome]]
+"""perform(jobs, folder, progress): train jobs together, with checkpoints in a folder, and measure each.
+
+It is sent to the workers, so it is a function of a module, or a `functools.partial` of one."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a worker is given: jobs that are trained together, how, and where their results go."""
+
+    name: str
+    jobs: tuple[AnyJob, ...]
+    perform: Perform
+    to: str
 
     @property
     def run_steps(self) -> int:
         """Steps of all its runs, for progress."""
-        return sum(job.steps for job in self.jobs)
+        return sum(job.run_steps for job in self.jobs)
 
 
-def result_path(to: str | Path, job: Job) -> Path:
+def result_path(to: str | Path, job: AnyJob) -> Path:
     """Where a job's result lies."""
     return Path(to) / "runs" / f"{job.key}.json"
 
 
-def read_result(to: str | Path, job: Job) -> dict[str, Any] | None:
+def read_result(to: str | Path, job: AnyJob) -> dict[str, Any] | None:
     """A job's result, None where there is none yet.
 
     Raises
@@ -88,11 +123,11 @@ def read_result(to: str | Path, job: Job) -> dict[str, Any] | None:
 
 
 def run_sweep(
-    jobs: Sequence[Job],
+    groups: Sequence[Sequence[AnyJob]],
+    perform: Perform,
     to: str | Path,
     *,
     workers: int | None = None,
-    at_once: int | None = None,
     progress: Progress | None = None,
     executor: Executor | None = None,
 ) -> int:
@@ -100,8 +135,10 @@ def run_sweep(
 
     Parameters
     ----------
+    groups : jobs that are trained together; depending on the jobs alone, so that a training that was stopped
+        is found again.
+    perform : how.
     workers : processes, each with one thread; None takes as many as there are cores, one beside a GPU.
-    at_once : most runs in one batch; None chooses.
     progress : called about twice a second with run-steps done, run-steps in all, and what is going on.
     executor : takes the place of the processes, which are then not made; its workers read and write `to`.
 
@@ -114,20 +151,19 @@ def run_sweep(
     InputError : a full disk, a damaged result, a worker that died.
     """
     to = Path(to)
-    at_once = at_once or AT_ONCE
     with disk_errors(to):
         for folder in ("runs", "checkpoints", "running"):
             (to / folder).mkdir(parents=True, exist_ok=True)
         for old in (to / "running").glob("*.json"):
             old.unlink()
     tasks = []
-    for group in groups(jobs, at_once):
+    for group in groups:
         missing = tuple(job for job in group if read_result(to, job) is None)
         if missing:
-            tasks.append(Task(f"{missing[0].key}-{len(missing)}", missing, str(to)))
+            tasks.append(Task(f"{missing[0].key}-{len(missing)}", missing, perform, str(to)))
     if not tasks:
         return 0
-    tasks.sort(key=lambda task: -task.run_steps * task.jobs[0].world.dim)  # long ones first
+    tasks.sort(key=lambda task: -sum(job.cost for job in task.jobs))
     if executor is not None:
         _run_all(executor, tasks, to, progress)
     else:
@@ -147,20 +183,20 @@ def work(task: Task) -> str:
         now = time.monotonic()
         if now - told[0] > TELL_EVERY_S:
             told[0] = now
-            state = {"run_steps": done * len(task.jobs), "what": f"{task.label}, {what}"}
+            state = {"run_steps": done * len(task.jobs), "what": f"{task.jobs[0].label}, {what}"}
             with disk_errors(to):
                 write_atomically(to / "running" / f"{task.name}.json", json.dumps(state).encode())
 
     started = time.monotonic()
-    found = trained(task.jobs, to / "checkpoints" / task.name, tell)
+    outcomes = task.perform(task.jobs, to / "checkpoints" / task.name, tell)
     seconds = (time.monotonic() - started) / len(task.jobs)
-    for number, job in enumerate(task.jobs):
+    for job, outcome in zip(task.jobs, outcomes):
         if _stop is not None and _stop.is_set():
             raise Stopped
         result = {
             "job": job.model_dump(mode="json"),
-            "numbers": measured(job, found.encoder(number)),
-            "losses": found.losses(number),
+            "numbers": outcome.numbers,
+            "losses": outcome.losses,
             "seconds_of_training": round(seconds, 3),
             "machine": machine(),
         }

@@ -32,6 +32,7 @@ from probe.experiments.identifiability import (
     scale_and_shape,
 )
 from probe.experiments.jobs import Job
+from probe.experiments.sweep import Outcome
 from sim.worlds import evaluation_latents, evaluation_pairs, observe, training_pairs
 
 AT_ONCE = 8
@@ -116,6 +117,14 @@ def trained(
         progress=progress,
     )
     return Trained(tuple(jobs), found.networks.cpu(), found.steps, found.history)
+
+
+def perform(jobs: Sequence[Job], checkpoints: Path, progress: Progress) -> list[Outcome]:
+    """Train jobs together and measure each: what a sweep of worlds does (`probe.experiments.sweep`)."""
+    found = trained(jobs, checkpoints, progress)
+    return [
+        Outcome(measured(job, found.encoder(number)), found.losses(number)) for number, job in enumerate(jobs)
+    ]
 
 
 def measured(job: Job, encode: Encode) -> dict[str, float | None]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.linalg import orthogonal_procrustes
 from sklearn.linear_model import LinearRegression
 from sklearn.metrics import r2_score
 
@@ -14,6 +15,7 @@ from probe.experiments.identifiability import (
     r2_pooled,
     r2_uniform,
     scale_and_shape,
+    whitened_procrustes,
 )
 
 
@@ -86,3 +88,18 @@ def test_half_the_size_has_no_gap_and_all_of_eps() -> None:
     assert abs(half.delta) < 0.01 and half.delta_published == 0
     assert half.eps == pytest.approx(0.75 * np.sqrt(3), rel=0.02)
     assert half.recovery == pytest.approx(3 / 4, rel=0.02) and half.recovery <= half.bound
+
+
+def test_the_whitened_residual_is_that_of_its_definition() -> None:
+    rng = np.random.default_rng(4)
+    z = rng.normal(size=(3000, 2)) @ rng.normal(size=(2, 2))
+    h = z @ rng.normal(size=(2, 2)) + 0.3 * rng.normal(size=(3000, 2))
+    white = [
+        np.linalg.solve(np.linalg.cholesky(np.cov(x.T, ddof=0)), (x - x.mean(axis=0)).T).T for x in (z, h)
+    ]
+    turn, _ = orthogonal_procrustes(*white)
+    expected = np.linalg.norm(white[0] @ turn - white[1]) / np.sqrt(3000 * 2)
+    assert whitened_procrustes(z, h) == pytest.approx(expected, rel=1e-9)
+    assert whitened_procrustes(z, z @ rng.normal(size=(2, 2)) + 4) == pytest.approx(0, abs=1e-6)
+    assert whitened_procrustes(z, rng.normal(size=(3000, 2))) == pytest.approx(np.sqrt(2), rel=0.03)
+    assert whitened_procrustes(z, np.ones((3000, 2))) == pytest.approx(np.sqrt(2))

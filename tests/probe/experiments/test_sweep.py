@@ -18,10 +18,11 @@ import pytest
 import torch
 
 from hardware import InputError
+from probe.experiments import sweep
 from probe.experiments.experiment import load_experiment, plan
-from probe.experiments.jobs import Job
-from probe.experiments.sweep import Task, read_result, result_path, run_sweep, work
-from probe.experiments.training import measured, trained
+from probe.experiments.jobs import Job, groups
+from probe.experiments.sweep import Task, read_result, result_path, work
+from probe.experiments.training import measured, perform, trained
 from tests.probe.experiments.small import SMALL, write_small
 
 
@@ -39,6 +40,10 @@ class Inline(Executor):
         except BaseException as error:
             future.set_exception(error)
         return future
+
+
+def run_sweep(jobs: list[Job], to: Path, at_once: int = 8, **options: Any) -> int:
+    return sweep.run_sweep(groups(jobs, at_once), perform, to, **options)
 
 
 @pytest.fixture(scope="module")
@@ -165,10 +170,12 @@ SCRIPT = """
 import sys
 from tests.probe.experiments.small import *
 from probe.experiments.experiment import load_experiment, plan
+from probe.experiments.jobs import groups
 from probe.experiments.sweep import run_sweep
+from probe.experiments.training import perform
 if __name__ == "__main__":
     jobs = [one.job for one in plan(load_experiment(sys.argv[1]), "published")]
-    run_sweep(jobs, sys.argv[2], workers=2, at_once=2)
+    run_sweep(groups(jobs, 2), perform, sys.argv[2], workers=2)
 """
 
 
@@ -246,5 +253,5 @@ def test_a_killed_worker_is_told_in_words(jobs: list[Job], tmp_path: Path) -> No
 def test_work_is_what_another_executor_calls(jobs: list[Job], tmp_path: Path) -> None:
     for name in ("runs", "running", "checkpoints"):
         (tmp_path / name).mkdir()
-    assert work(Task("one", (jobs[0],), str(tmp_path))) == "one"
+    assert work(Task("one", (jobs[0],), perform, str(tmp_path))) == "one"
     assert read_result(tmp_path, jobs[0]) is not None
