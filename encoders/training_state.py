@@ -100,9 +100,14 @@ class Log:
             self._file.close()
 
 
+def logged_lines(folder: Path) -> list[dict[str, Any]]:
+    """The log of a finished or interrupted training in `folder`."""
+    return [facts for _, facts in _whole_lines(folder / LOG)]
+
+
 def logged_warnings(folder: Path) -> list[str]:
-    """What the log of a finished or interrupted training in `folder` warns of."""
-    return [facts["warning"] for _, facts in _whole_lines(folder / LOG) if "warning" in facts]
+    """What the log of a training in `folder` warns of."""
+    return [facts["warning"] for facts in logged_lines(folder) if "warning" in facts]
 
 
 def _whole_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
