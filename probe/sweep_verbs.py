@@ -22,7 +22,8 @@ def sweep(
     experiment: Annotated[
         str,
         typer.Argument(
-            metavar="EXPERIMENT", help="two-d, grid, gennorm, scaling, all of them (all), or a YAML file."
+            metavar="EXPERIMENT",
+            help="two-d, grid, gennorm, scaling, reacher, all of them (all), or a YAML file.",
         ),
     ],
     to: Annotated[Path, typer.Option("--to", help="Folder of results, tables and figures.")],
@@ -49,6 +50,15 @@ def sweep(
             "--vary",
             metavar="AXIS=V1,V2",
             help="Other values of an axis: --vary lam=1e-2,1e-3 --vary world.rho=0.9.",
+        ),
+    ] = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Another value for every run: --set batch_size=128, and of reacher --set pairs=2000 "
+            "--set epochs=5.",
         ),
     ] = None,
     controls: Annotated[
@@ -82,15 +92,20 @@ def sweep(
     terminal = Terminal(json, quiet)
     from probe.experiments.experiment import experiment_names, load_experiment, plan
 
-    axes = _axes(vary or [], dims)
+    axes, change = _axes(vary or [], dims), _changes(option or [])
     names = experiment_names() if experiment == "all" else [experiment]
     chosen: list[tuple[Experiment, Setting, list[Planned]]] = []
     for name in names:
         loaded = load_experiment(name).varied(axes)
         for setting in _settings(as_):
-            planned = plan(loaded, setting, seeds=_seeds(seeds), steps=steps, controls=controls)
+            planned = plan(
+                loaded, setting, seeds=_seeds(seeds), steps=steps, change=change, controls=controls
+            )
             chosen.append((loaded, setting, planned))
-    jobs = [one.job for _, _, planned in chosen for one in planned]
+    jobs = {
+        kind: [one.job for loaded, _, planned in chosen if loaded.kind == kind for one in planned]
+        for kind in dict.fromkeys(loaded.kind for loaded, _, _ in chosen)
+    }
     if plan_only:
         _say_plan(terminal, chosen, to)
         return
@@ -100,9 +115,18 @@ def sweep(
     from probe.experiments.training import AT_ONCE, perform
     from reports.sweep_figures import draw_sweep
 
+    new = 0
     with terminal.progress() as progress:
-        together = groups(jobs, at_once or AT_ONCE)
-        new = run_sweep(together, perform, to, workers=workers, progress=progress)
+        if "worlds" in jobs:
+            together = groups(jobs["worlds"], at_once or AT_ONCE)
+            new += run_sweep(together, perform, to, workers=workers, progress=progress)
+        if "reacher" in jobs:
+            from probe.experiments.reacher_sets import make_sets
+
+            source = str(change.get("source", "random"))
+            on_images = make_sets(jobs["reacher"], to, source=source, workers=workers, progress=progress)
+            alone = list({job.key: [job] for job in jobs["reacher"]}.values())
+            new += run_sweep(alone, on_images, to, workers=workers, progress=progress)
     made: list[dict[str, Any]] = []
     for loaded, setting, planned in chosen:
         folder = to / f"{loaded.name}-{setting}"
@@ -126,7 +150,8 @@ def sweep(
                 "results": results_json(loaded, setting, rows, cells),
             }
         )
-    terminal.say(f"{new} new results of {len({job.key for job in jobs})} in {to / 'runs'}")
+    every = {job.key for some in jobs.values() for job in some}
+    terminal.say(f"{new} new results of {len(every)} in {to / 'runs'}")
     terminal.result({"new": new, "experiments": made})
 
 
@@ -141,7 +166,7 @@ def _say_plan(
         jobs = {one.job.key: one.job for one in planned}
         lacking = [job for key, job in jobs.items() if key not in seen and read_result(to, job) is None]
         seen |= jobs.keys()
-        steps = sum(job.steps for job in lacking)
+        steps = sum(job.run_steps for job in lacking)
         terminal.say(
             f" (as: {setting}): {len(planned)} runs, {len(lacking)} to do, {steps:,} run-steps",
             head=loaded.name,
@@ -187,6 +212,19 @@ def _axes(vary: Sequence[str], dims: str | None) -> dict[str, list[Any]]:
             raise InputError("--vary", f"gives {axis} twice", "give each axis once")
         axes[axis] = _values(f"--vary {axis}", values)
     return axes
+
+
+def _changes(options: Sequence[str]) -> dict[str, Any]:
+    """`batch_size=128` as {batch_size: 128}."""
+    from hardware.errors import InputError
+
+    changes: dict[str, Any] = {}
+    for text in options:
+        path, equals, value = text.partition("=")
+        if not equals or not path or path in changes:
+            raise InputError("--set", f"is {text!r}", "write KEY=VALUE, each key once")
+        (changes[path],) = _values(f"--set {path}", value) if "," not in value else (value,)
+    return changes
 
 
 def _values(option: str, text: str) -> list[Any]:

@@ -65,7 +65,7 @@ def draw_sweep(figure: str, cells: Sequence[Cell], title: str, folder: str | Pat
 
     Parameters
     ----------
-    figure : `two-d`, `grid`, `gennorm` or `scaling`.
+    figure : `two-d`, `grid`, `gennorm`, `scaling` or `reacher`.
     title : said above each.
     folder : where FIGURE.png, predictivity.png and, with two latents, bound.png are written.
     """
@@ -332,9 +332,47 @@ def _spearman(a: np.ndarray, b: np.ndarray) -> float:
     return float(np.corrcoef(ranks(a), ranks(b))[0, 1])
 
 
+def _reacher(cells: Sequence[Cell], title: str) -> Figure:
+    """R2 over the correlation and over the stride, a line a lambda: on the evaluation images, and at home."""
+    figure, axes = _canvas(2, 2, title, width=4.2)
+    main = _main(cells)
+    with mpl.rc_context(STYLE):
+        for column, (kind, unit) in enumerate((("rho", "rho"), ("delta", "delta, rows"))):
+            found = [(_after(kind, cell), cell) for cell in main]
+            numbered = sorted([(at, cell) for at, cell in found if at is not None], key=lambda one: one[0])
+            for row, name in enumerate(("r2_hz_uniform", "r2_hz_own")):
+                at = axes[row, column]
+                for colour, marker, lam in zip(MODEL_COLOURS, MODEL_MARKERS, _values_of(main, "recipe.lam")):
+                    of_one = [one for one in numbered if one[1].at["recipe.lam"] == lam]
+                    shown = [(x, cell.numbers[name]) for x, cell in of_one if name in cell.numbers]
+                    label = f"lambda {lam:g}"
+                    at.plot([x for x, _ in shown], [one.mean for _, one in shown], color=colour, label=label)
+                    for x, one in shown:
+                        at.plot([x] * len(one.values), list(one.values), marker, color=colour, ms=4)
+                    theirs = "r2_hz" if kind == "rho" else "r2_hz_uniform"
+                    marks = [(x, cell.theirs[theirs]) for x, cell in of_one if theirs in cell.theirs]
+                    if row == 0 and marks:
+                        hollow = colour if kind == "rho" else INK
+                        at.plot(*zip(*marks), "o--", color=hollow, mfc="none", ms=6, linewidth=0.8)
+                if kind == "delta":
+                    _logarithmic(at, "x", base=2)
+                at.set_ylim(-0.5, 1.03)
+                where = "on N(0, I) images (hollow: theirs)" if row == 0 else "where it was trained"
+                _finish(at, title=f"R2 of the angles {where}", xlabel=unit)
+        _legend(figure, axes[0, 0] if axes[0, 0].lines else axes[0, 1])
+    return figure
+
+
+def _after(kind: str, cell: Cell) -> float | None:
+    """The number of `rho 0.95`, where a cell is of that kind."""
+    word, _, value = str(cell.at.get("data", "")).partition(" ")
+    return float(value) if word == kind else None
+
+
 KINDS: dict[str, Callable[[Sequence[Cell], str], Figure]] = {
     "two-d": _two_d,
     "grid": _grid,
     "gennorm": _gennorm,
     "scaling": _scaling,
+    "reacher": _reacher,
 }

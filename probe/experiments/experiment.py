@@ -25,7 +25,7 @@ from bars.strict_yaml import read_yaml
 from bars.study_checks import nearest
 from hardware.errors import InputError
 from hardware.schema import parse_model
-from probe.experiments.jobs import Job, build_job
+from probe.experiments.jobs import build_job
 
 FOLDER = Path(__file__).parent
 RESTART_STRIDE = 1000
@@ -82,7 +82,9 @@ class Experiment(_Entry):
     name: str
     title: str
     about: str
-    figure: Literal["two-d", "grid", "gennorm", "scaling"]
+    kind: Literal["worlds", "reacher"] = "worlds"
+    """What its runs are: `probe.experiments.jobs` or `probe.experiments.reacher_sets`."""
+    figure: Literal["two-d", "grid", "gennorm", "scaling", "reacher"]
     seeds: int = Field(ge=1, le=1000)
     base: dict[str, Any]
     as_: dict[Setting, As] = Field(alias="as")
@@ -126,13 +128,13 @@ class Planned:
 
     Attributes
     ----------
-    job : what is trained and evaluated.
+    job : what is trained and evaluated, by the kind of its experiment.
     arm : `main`, or a control's name.
     at : the value of each axis.
     seed, restart : which repetition.
     """
 
-    job: Job
+    job: Any
     arm: str
     at: dict[str, Any]
     seed: int
@@ -141,7 +143,7 @@ class Planned:
 
 def experiment_names() -> list[str]:
     """Those that ship, in the paper's order."""
-    return [name for name in ("two-d", "grid", "gennorm", "scaling") if (FOLDER / f"{name}.yaml").is_file()]
+    return ["two-d", "grid", "gennorm", "scaling", "reacher"]
 
 
 def load_experiment(name: str) -> Experiment:
@@ -165,6 +167,7 @@ def plan(
     *,
     seeds: Sequence[int] | None = None,
     steps: int | None = None,
+    change: Mapping[str, Any] | None = None,
     controls: bool = True,
 ) -> list[Planned]:
     """Every run of an experiment.
@@ -174,6 +177,7 @@ def plan(
     setting : `published` or `theorem`, wherever the published code departs from the theorem.
     seeds : those to repeat with; None takes 0, 1, ... as many as the experiment has.
     steps : of every training that has any; None keeps the experiment's.
+    change : paths and values that the base has instead of its own.
     controls : with the further runs.
 
     Raises
@@ -190,9 +194,11 @@ def plan(
     return [
         planned
         for arm, control in arms.items()
-        for at, change in _combinations(experiment.as_[setting].kept(control.vary))
+        for at, own in _combinations(experiment.as_[setting].kept(control.vary))
         for seed in repeated
-        for planned in _repetitions(experiment, setting, arm, at, [control.change, change], seed, steps)
+        for planned in _repetitions(
+            experiment, setting, arm, at, [change or {}, control.change, own], seed, steps
+        )
     ]
 
 
@@ -211,6 +217,11 @@ def _repetitions(
     if steps is not None and fields.get("steps") != 0:
         fields["steps"] = steps
     where = f"experiment {experiment.name}, {arm} at {_shown(at)}"
+    if experiment.kind == "reacher":
+        from probe.experiments.reacher_sets import build_reacher_job  # loads the simulator
+
+        yield Planned(build_reacher_job({**fields, "seed": seed}, where=where), arm, at, seed, 0)
+        return
     first = build_job({**fields, "seed": seed}, world_seed=seed, where=where)
     yield Planned(first, arm, at, seed, 0)
     restarts = experiment.restarts

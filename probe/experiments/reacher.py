@@ -50,9 +50,9 @@ class ReacherJob(BaseModel):
 
     Parameters
     ----------
-    condition, value : `ou` and rho, or `trajectory` and the stride delta.
-    source : of trajectories.
-    pairs, evaluation : hashes of the pair set and of the evaluation set.
+    condition, value : `ou` and rho, or `traj` and the stride delta.
+    source : of trajectories: a policy's name, or the SHA-256 of a file's episodes.
+    pairs, evaluation : how many pairs, and how many evaluation images; all drawn with the published seed.
     recipe : of the CNN.
     held_out : share of the pairs, the last ones, that are not trained on. As published 0: `..._own` is then
         taken on pairs that were trained on.
@@ -62,11 +62,11 @@ class ReacherJob(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     kind: Literal["reacher"] = "reacher"
-    condition: Literal["ou", "trajectory"]
+    condition: Literal["ou", "traj"]
     value: float
     source: str = ""
-    pairs: str
-    evaluation: str
+    pairs: int = Field(ge=2)
+    evaluation: int = Field(ge=16)
     recipe: PairRecipe
     held_out: float = Field(default=0.0, ge=0.0, lt=1.0)
     images: int = Field(default=10_000, ge=16)
@@ -130,7 +130,7 @@ def train_and_measure(
         trained_on,
         job.recipe,
         to,
-        data=job.pairs,
+        data=job.key,
         reporting=Reporting(progress, checkpoint_every=200),
     )
     own = pairs[len(trained_on) :] if job.held_out else pairs[job.images :]

@@ -155,7 +155,7 @@ def _axes(experiment: Experiment) -> list[str]:
 
 def _theirs(experiment: Experiment, at: Mapping[str, Any]) -> dict[str, float]:
     for entry in experiment.published:
-        if all(entry.get(axis) == value for axis, value in at.items()):
+        if all(axis not in entry or entry[axis] == value for axis, value in at.items()):
             return {name: value for name, value in entry.items() if name not in at and value is not None}
     return {}
 
@@ -262,7 +262,8 @@ def markdown(experiment: Experiment, setting: Setting, found: Sequence[Cell]) ->
         for name in shown:
             ours = cell.numbers.get(name)
             values += [_plain(cell.theirs.get(name))] if name in compared else []
-            values.append("diverged" if ours is None else ours.shown(4))
+            lost = "diverged" if cell.failed == cell.seeds else ""
+            values.append(lost if ours is None else ours.shown(4))
         lines.append(_line(values))
     counts = sorted({cell.seeds for cell in found})
     lines += [

@@ -30,12 +30,23 @@ class Cell:
     theirs: dict[str, float] = field(default_factory=dict)
 
 
-NAMES = ("r2_hz", "r2_hz_in", "r2_hz_grid", "orthogonality_error", "bound", "recovery", "loss_tail")
+NAMES = (
+    "r2_hz",
+    "r2_hz_in",
+    "r2_hz_grid",
+    "orthogonality_error",
+    "bound",
+    "recovery",
+    "loss_tail",
+    "r2_hz_uniform",
+    "r2_hz_own",
+)
 AXES: dict[str, dict[str, list[Any]]] = {
     "two-d": {"mixing": ["spiral", "banana"], "objective": ["sigreg", "infonce"]},
     "grid": {"lam": [1e-2, 1e-3], "world.rho": [0.5, 0.9, 0.95]},
     "gennorm": {"mixing": ["spiral"], "objective": ["sigreg"], "world.source.alpha": [0.5, 2, 8]},
     "scaling": {"world.dim": [2, 64], "objective": ["sigreg", "whitening"]},
+    "reacher": {"data": ["rho 0.5", "rho 0.9", "delta 1", "delta 8"], "recipe.lam": [1e-3, 5e-2]},
 }
 
 
@@ -72,7 +83,9 @@ def test_every_kind_is_drawn(kind: str, tmp_path: Path) -> None:
 def test_one_seed_and_nothing_of_the_paper(kind: str, tmp_path: Path) -> None:
     cells = some_cells(kind)[:1]
     cells[0].theirs = {}
-    cells[0].numbers = {name: Number(0.5, (0.5,)) for name in ("r2_hz", "orthogonality_error")}
+    cells[0].numbers = {
+        name: Number(0.5, (0.5,)) for name in ("r2_hz", "orthogonality_error", "r2_hz_uniform")
+    }
     assert [path.name for path in draw_sweep(kind, cells, "A title", tmp_path)] == [f"{kind}.png"]
 
 

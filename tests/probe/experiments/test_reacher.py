@@ -60,8 +60,8 @@ def job(**changes: object) -> ReacherJob:
     facts = {
         "condition": "ou",
         "value": 0.9,
-        "pairs": "a",
-        "evaluation": "b",
+        "pairs": 500,
+        "evaluation": 300,
         "recipe": recipe,
         "images": 200,
     }
@@ -96,8 +96,8 @@ def test_the_key_is_of_all_that_decides() -> None:
     jobs = [
         job(),
         job(value=0.8),
-        job(pairs="c"),
-        job(evaluation="c"),
+        job(pairs=400),
+        job(evaluation=200),
         job(held_out=0.1),
         job(recipe=other_recipe),
     ]
