@@ -60,17 +60,18 @@ class Cell(Protocol):
     def theirs(self) -> Mapping[str, float]: ...
 
 
-def draw_sweep(figure: str, cells: Sequence[Cell], title: str, folder: str | Path) -> list[Path]:
+def draw_sweep(figure: str | None, cells: Sequence[Cell], title: str, folder: str | Path) -> list[Path]:
     """Draw what an experiment's kind of figure asks for, and the two that every experiment has.
 
     Parameters
     ----------
-    figure : `two-d`, `grid`, `gennorm`, `scaling` or `reacher`.
+    figure : `two-d`, `grid`, `gennorm`, `scaling`, `reacher`, or None: the others alone.
     title : said above each.
     folder : where FIGURE.png, predictivity.png and, with two latents, bound.png are written.
     """
+    own = {} if figure is None else {figure: KINDS[figure](cells, title)}
     drawn: dict[str, Figure | None] = {
-        figure: KINDS[figure](cells, title),
+        **own,
         "bound": _bound(cells, title),
         "predictivity": _predictivity(cells, title),
     }

@@ -19,12 +19,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from bars.strict_yaml import read_yaml
 from bars.study_checks import nearest
 from hardware.errors import InputError
-from hardware.schema import parse_model
+from hardware.schema import Name, parse_model
 from probe.experiments.jobs import build_job
 
 FOLDER = Path(__file__).parent
@@ -32,6 +32,14 @@ RESTART_STRIDE = 1000
 """Between the seeds of restarts, as published."""
 
 LABEL = "label"
+AXES_OF_FIGURES = {
+    "two-d": ("mixing", "objective"),
+    "grid": ("lam", "world.rho"),
+    "gennorm": ("mixing", "objective", "world.source.alpha"),
+    "scaling": ("world.dim", "objective"),
+    "reacher": ("data", "recipe.lam"),
+}
+NUMBERS = ("r2_", "orthogonality_error", "procrustes", "alignment", "variance", "loss_")
 
 Setting = Literal["published", "theorem"]
 Scalar = str | float | int | bool | None
@@ -79,12 +87,13 @@ class Experiment(_Entry):
     """A file of probe/experiments."""
 
     schema_: Literal["jointprobe-experiment/1"] = Field(alias="schema")
-    name: str
+    name: Name
     title: str
     about: str
     kind: Literal["worlds", "reacher"] = "worlds"
     """What its runs are: `probe.experiments.jobs` or `probe.experiments.reacher_sets`."""
-    figure: Literal["two-d", "grid", "gennorm", "scaling", "reacher"]
+    figure: Literal["two-d", "grid", "gennorm", "scaling", "reacher"] | None = None
+    """The one of its own, beside those that every experiment has; it needs certain axes."""
     seeds: int = Field(ge=1, le=1000)
     base: dict[str, Any]
     as_: dict[Setting, As] = Field(alias="as")
@@ -95,6 +104,20 @@ class Experiment(_Entry):
     """Numbers of the table that people read."""
     published: list[dict[str, Any]] = []
     """Numbers of the paper: axes' values, then `r2`, `orthogonality_error` and so on."""
+
+    @model_validator(mode="after")
+    def _axes_are_there(self) -> Experiment:
+        lacking = [axis for axis in AXES_OF_FIGURES.get(self.figure or "", ()) if axis not in self.vary]
+        if lacking:
+            raise ValueError(f"figure {self.figure} needs the axes {', '.join(lacking)} under vary")
+        empty = [axis for axis, values in self.vary.items() if not values]
+        if empty:
+            raise ValueError(f"the axis {empty[0]} has no values")
+        for entry in self.published:
+            strange = [key for key in entry if key not in self.vary and not key.startswith(NUMBERS)]
+            if strange:
+                raise ValueError(f"published has {strange[0]}, which is neither an axis nor a number")
+        return self
 
     def varied(self, axes: Mapping[str, Sequence[Any]]) -> Experiment:
         """With other values of some axes, of which controls keep theirs; a label picks its mapping."""

@@ -152,6 +152,13 @@ def test_groups_hold_jobs_that_can_be_trained_together(small: Experiment) -> Non
         ("layers: 2", "layer: 2", "unknown key 'world.mixing.layer' - did you mean 'layers'"),
         ("hidden: [8]", "hiden: [8]", "unknown key 'network.mlp.hiden' - did you mean 'hidden'"),
         ("figure: two-d", "figure: pie", "field 'figure'"),
+        ("figure: two-d", "figure: grid", "figure grid needs the axes lam, world.rho under vary"),
+        ("name: small", "name: ../small", "field 'name'"),
+        (
+            "- {mixing: banana, objective: sigreg,",
+            "- {mixin: banana,",
+            "published has mixin, which is neither",
+        ),
         ("  published: {change", "  publish: {change", "as"),
     ],
 )
