@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import math
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -92,7 +93,7 @@ def _canvas(rows: int, columns: int, title: str, *, width: float = PANEL_IN) -> 
         figure = Figure(figsize=(width * columns + 0.4, PANEL_IN * 0.92 * rows + 0.5), layout="constrained")
         FigureCanvasAgg(figure)
         axes = figure.subplots(rows, columns, squeeze=False)
-        figure.suptitle(title, fontsize="medium")
+        figure.suptitle(textwrap.fill(title, int(12 * width * columns)), fontsize="medium")
     return figure, axes
 
 

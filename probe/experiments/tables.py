@@ -263,7 +263,8 @@ def markdown(experiment: Experiment, setting: Setting, found: Sequence[Cell]) ->
             ours = cell.numbers.get(name)
             values += [_plain(cell.theirs.get(name))] if name in compared else []
             lost = "diverged" if cell.failed == cell.seeds else ""
-            values.append(lost if ours is None else ours.shown(4))
+            # an R2 of nearly 1 is told by its distance from it
+            values.append(lost if ours is None else ours.shown(6 if 0 < 1 - ours.mean < 1e-3 else 4))
         lines.append(_line(values))
     counts = sorted({cell.seeds for cell in found})
     lines += [
