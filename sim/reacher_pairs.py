@@ -26,24 +26,20 @@ import numpy as np
 import yaml
 from pydantic import BaseModel, ConfigDict, Field
 
-from hardware.columns import Columns
-from hardware.disk import disk_error, disk_errors, fsync_path, write_atomically
+from hardware.disk import disk_errors, write_atomically
 from hardware.episode import sha256_of_file
 from hardware.errors import InputError
 from hardware.journal import journal_path
-from hardware.journaled_file import JournaledFile
 from hardware.recording import Progress
 from hardware.schema import load_yaml, parse_model
 from sim.reacher_draws import Condition, Draw
-from sim.reacher_processes import BLOCK, ReacherRenderers
+from sim.reacher_frames import FRAMES, REMAKE, STORED_IS_SAFE, read_frames, write_frames
+from sim.reacher_processes import ReacherRenderers
 from sim.reacher_rendering import SIDE
 
 SCHEMA = "jointprobe-reacher-pairs/1"
-INFO, STATES, FRAMES, MANIFEST = "pairs.yaml", "states.h5", "frames.h5", "manifest.json"
+INFO, STATES, MANIFEST = "pairs.yaml", "states.h5", "manifest.json"
 DRAWN_BY = "numpy SeedSequence; the generator of the published states is not known"
-REMAKE = "remove the folder and make the set again"
-STORED_IS_SAFE = "the images stored so far are kept"
-_COMMIT_BLOCKS = 8  # about 700 images: what a kill can cost
 
 
 class PairSetInfo(BaseModel):
@@ -204,21 +200,7 @@ class PairSet:
         rows = np.arange(len(self)) if indices is None else np.asarray(indices, np.int64)
         if rows.size and not 0 <= rows.min() <= rows.max() < len(self):
             raise InputError(self.folder, f"has no images beyond row {len(self) - 1}", "see its states")
-        frames = np.empty((len(rows), SIDE, SIDE, 3), np.uint8)
-        order = np.argsort(rows, kind="stable")
-        chunks, starts = np.unique(rows[order] // BLOCK, return_index=True)
-        path = self.folder / FRAMES
-        try:
-            with h5py.File(path, "r") as file:
-                stored = file["frames"]
-                for number, (chunk, places) in enumerate(zip(chunks, np.split(order, starts[1:]))):
-                    block = stored[chunk * BLOCK : (chunk + 1) * BLOCK]
-                    frames[places] = block[rows[places] - chunk * BLOCK]
-                    if progress:
-                        progress(number + 1, len(chunks), f"reading {self.folder.name}")
-        except (OSError, RuntimeError, KeyError) as error:
-            raise InputError(path, f"is damaged ({str(error)[:150]})", REMAKE) from None
-        return frames
+        return read_frames(self.folder, rows, progress)
 
     def __len__(self) -> int:
         return len(self.states)
@@ -251,7 +233,7 @@ def _make(
         elif begun != info:
             raise InputError(to / INFO, *_difference(begun, info))
         _write(to / STATES, _states_file(draw))
-        _write_frames(to, draw.states, renderers, progress)
+        write_frames(to, draw.states, renderers, progress)
 
 
 def _others(to: Path) -> list[str]:
@@ -310,73 +292,6 @@ def _states_file(draw: Draw) -> bytes:
         for name, values in columns.items():
             file.create_dataset(name, data=values, fletcher32=bool(values.size), track_times=False)
     return memory.getvalue()
-
-
-def _write_frames(
-    to: Path, states: np.ndarray, renderers: ReacherRenderers, progress: Progress | None
-) -> None:
-    """Images behind those that are on the disk already, then the name of the whole."""
-    partial = to / f"{FRAMES}.partial"
-    disk, file = _opened(partial, len(states))
-    try:
-        with _errors_of(partial, disk):
-            columns = Columns(file)
-            if "frames" not in file:
-                columns.create("frames", np.uint8, (SIDE, SIDE, 3), chunk=BLOCK)
-        done = len(file["frames"])
-        for number, block in enumerate(renderers.blocks(states, done)):
-            with _errors_of(partial, disk):
-                columns.append("frames", block, chunk=BLOCK)
-                if number % _COMMIT_BLOCKS == _COMMIT_BLOCKS - 1:
-                    file.flush()
-                    disk.commit()
-            done += len(block)
-            if progress:
-                progress(done, len(states), "rendering")
-        with _errors_of(partial, disk):
-            file.close()
-            disk.raise_error()
-            disk.finish()
-    finally:
-        with contextlib.suppress(OSError, RuntimeError, ValueError):
-            file.close()
-        disk.close()
-    with disk_errors(partial, STORED_IS_SAFE):
-        os.replace(partial, to / FRAMES)
-        fsync_path(to)
-        journal_path(partial).unlink(missing_ok=True)
-
-
-def _opened(partial: Path, total: int) -> tuple[JournaledFile, h5py.File]:
-    """The file of images as of its last commit; empty where it had none."""
-    with disk_errors(partial, STORED_IS_SAFE):
-        if partial.exists():
-            disk = JournaledFile.reopen(partial)
-            if disk.size:
-                try:
-                    file = h5py.File(disk, "r+")
-                    stored = len(file["frames"])
-                    if stored == total or (stored < total and stored % BLOCK == 0):
-                        return disk, file
-                    raise ValueError(f"{stored} images")
-                except (OSError, RuntimeError, KeyError, ValueError) as error:
-                    disk.close()
-                    raise InputError(
-                        partial, f"is damaged ({str(error)[:150]})", "remove it: its images are made again"
-                    ) from None
-            disk.close()
-        disk = JournaledFile.create(partial)
-        return disk, h5py.File(disk, "w")
-
-
-@contextlib.contextmanager
-def _errors_of(path: Path, disk: JournaledFile) -> Iterator[None]:
-    """The disk's errors, which HDF5 must not see, and HDF5's own, as one InputError."""
-    try:
-        yield
-        disk.raise_error()
-    except (OSError, RuntimeError) as error:
-        raise disk_error(path, disk.error or error, STORED_IS_SAFE) from None
 
 
 def _write(path: Path, data: bytes) -> None:

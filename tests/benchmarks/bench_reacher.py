@@ -133,7 +133,8 @@ def rendering(images: int) -> None:
 def storing(states: int) -> None:
     """Print what a set costs on disk, and how fast it is read."""
     from sim.reacher_draws import draw_ou
-    from sim.reacher_pairs import FRAMES, write_pair_set
+    from sim.reacher_frames import FRAMES
+    from sim.reacher_pairs import write_pair_set
 
     with tempfile.TemporaryDirectory() as folder:
         pairs = write_pair_set(draw_ou((0.95,), states // 2), Path(folder) / "set")

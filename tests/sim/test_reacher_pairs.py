@@ -17,9 +17,10 @@ import numpy as np
 import pytest
 
 from hardware.errors import InputError
-from sim import reacher_pairs
+from sim import reacher_frames, reacher_pairs
 from sim.reacher_draws import PAIRS_PER_EPISODE, Draw, draw_evaluation, draw_ou, draw_trajectory
-from sim.reacher_pairs import FRAMES, INFO, MANIFEST, STATES, PairSet, write_pair_set
+from sim.reacher_frames import FRAMES
+from sim.reacher_pairs import INFO, MANIFEST, STATES, PairSet, write_pair_set
 from sim.reacher_processes import BLOCK
 from sim.reacher_rendering import ReacherRenderer
 from sim.reacher_trajectories import Episodes, episodes_of
@@ -67,7 +68,7 @@ def images_of(states: np.ndarray) -> np.ndarray:
 @pytest.fixture()
 def fast(monkeypatch: pytest.MonkeyPatch) -> type[FastImages]:
     monkeypatch.setattr(reacher_pairs, "ReacherRenderers", FastImages)
-    monkeypatch.setattr(reacher_pairs, "_COMMIT_BLOCKS", 1)
+    monkeypatch.setattr(reacher_frames, "_COMMIT_BLOCKS", 1)
     for name, value in (("stops_after", None), ("made", 0), ("opengl", "none")):
         monkeypatch.setattr(FastImages, name, value)
     return FastImages
@@ -298,7 +299,7 @@ def test_a_full_disk_is_one_error_and_what_is_stored_is_kept(
 KILLED = """
 import sys, time
 from pathlib import Path
-from sim import reacher_pairs
+from sim import reacher_frames, reacher_pairs
 from sim.reacher_draws import draw_ou
 from tests.sim.test_reacher_pairs import FastImages
 
@@ -309,7 +310,7 @@ class Slow(FastImages):
             yield block
 
 reacher_pairs.ReacherRenderers = Slow
-reacher_pairs._COMMIT_BLOCKS = 2
+reacher_frames._COMMIT_BLOCKS = 2
 reacher_pairs.write_pair_set(draw_ou((0.5,), 2000), Path(sys.argv[1]))
 """
 
@@ -328,6 +329,22 @@ def test_a_process_that_is_killed_leaves_what_goes_on(tmp_path: Path, fast: type
     fast.made = 0
     np.testing.assert_array_equal(write_pair_set(draw_ou((0.5,), 2000), tmp_path / "set").frames(), expected)
     assert fast.made < -(-4000 // BLOCK)  # not all of it again
+
+
+def test_images_of_an_interrupted_set_that_are_damaged_are_named(
+    tmp_path: Path, fast: type[FastImages]
+) -> None:
+    draw, partial = draw_ou((0.5,), 200), tmp_path / "set" / f"{FRAMES}.partial"
+    fast.stops_after = 2
+    with pytest.raises(KeyboardInterrupt):
+        write_pair_set(draw, tmp_path / "set")
+    fast.stops_after = None
+    partial.write_bytes(bytes(partial.stat().st_size))
+    partial.with_name(partial.name + ".journal").unlink()
+    with pytest.raises(InputError, match=r"frames\.h5\.partial: is damaged .* remove it"):
+        write_pair_set(draw, tmp_path / "set")
+    partial.unlink()
+    np.testing.assert_array_equal(write_pair_set(draw, tmp_path / "set").frames(), images_of(draw.states))
 
 
 def test_another_opengl_does_not_go_on(tmp_path: Path, fast: type[FastImages]) -> None:
