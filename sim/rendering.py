@@ -80,10 +80,21 @@ def _load_triton_first() -> None:
     ends the process with a segmentation fault, in the first optimiser or the first import of torchvision
     after a frame was rendered.
     """
+    if _is_mapped("libLLVM"):  # Mesa was first already: a second one now would end the process at once
+        return
     triton = importlib.util.find_spec("triton")
     for folder in (triton.submodule_search_locations or []) if triton else []:
         with contextlib.suppress(OSError):  # another layout: then there is nothing to protect
             ctypes.CDLL(str(Path(folder) / "_C" / "libtriton.so"))
+
+
+def _is_mapped(library: str) -> bool:
+    """Whether this process has loaded a library of this name; False where that cannot be told."""
+    try:
+        maps = Path("/proc/self/maps").read_text("utf-8", errors="replace")
+    except OSError:
+        return False
+    return f"/{library}" in maps
 
 
 def _open_context(width: int, height: int):

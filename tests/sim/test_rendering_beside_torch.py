@@ -40,3 +40,17 @@ def test_torch_trains_after_a_frame_was_rendered() -> None:
     )
     assert run.returncode == 0, f"exit {run.returncode}: {run.stderr[-2000:]}"
     assert run.stdout.strip() == "alive"
+
+
+def test_a_frame_is_rendered_after_another_library_rendered_one() -> None:
+    """dm_control's first frame loads Mesa's compiler; torch's must not be loaded on top of it."""
+    program = f"""
+from dm_control import suite
+physics = suite.load("reacher", "hard").physics
+assert physics.render(64, 64, camera_id=0).std() > 0
+{RENDER_THEN_TRAIN.partition("import torch")[0]}
+print("alive")
+"""
+    run = subprocess.run([sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True)
+    assert run.returncode == 0, f"exit {run.returncode}: {run.stderr[-2000:]}"
+    assert run.stdout.strip() == "alive"
