@@ -16,3 +16,7 @@ class InputError(ValueError):
     def __init__(self, where: object, problem: str, remedy: str = "") -> None:
         self.where, self.problem, self.remedy = str(where), problem, remedy
         super().__init__(f"{where}: {problem}" + (f" - {remedy}" if remedy else ""))
+
+    def __reduce__(self) -> tuple[type[InputError], tuple[str, str, str]]:
+        """So that an error of a worker process arrives as itself."""
+        return type(self), (self.where, self.problem, self.remedy)

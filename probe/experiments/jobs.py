@@ -138,7 +138,8 @@ def groups(jobs: Sequence[Job], at_once: int) -> list[list[Job]]:
     alike: dict[str, dict[str, Job]] = {}
     for job in jobs:
         shared = job.model_dump(mode="json", exclude={"seed", "lam", "world"})
-        shared["dim"] = job.world.dim
+        mixing = job.world.mixing  # mixings of one kind only are applied together
+        shared["world"] = [job.world.dim, mixing.name, mixing.layers]
         alike.setdefault(canonical_json(shared).decode(), {}).setdefault(job.key, job)
     found = []
     for members in alike.values():

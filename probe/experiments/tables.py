@@ -133,7 +133,8 @@ def cells(experiment: Experiment, setting: Setting, rows: Sequence[Row]) -> list
     found = []
     for (arm, *values), members in grouped.items():
         at = {axis: value for axis, value in zip(axes, values) if axis in members[0]}
-        names = [name for name, value in members[0].items() if name not in _PLACES and name not in axes]
+        every = dict.fromkeys(name for row in members for name in row)  # one that diverged has fewer
+        names = [name for name in every if name not in _PLACES and name not in axes]
         numbers = {}
         for name in names:
             summary = Summary.of([row[name] for row in members if isinstance(row.get(name), (int, float))])
@@ -265,6 +266,8 @@ def markdown(experiment: Experiment, setting: Setting, found: Sequence[Cell]) ->
             lost = "diverged" if cell.failed == cell.seeds else ""
             # an R2 of nearly 1 is told by its distance from it
             values.append(lost if ours is None else ours.shown(6 if 0 < 1 - ours.mean < 1e-3 else 4))
+        if 0 < cell.failed < cell.seeds:
+            values[0] += f" ({cell.failed} of {cell.seeds} diverged)"
         lines.append(_line(values))
     counts = sorted({cell.seeds for cell in found})
     lines += [

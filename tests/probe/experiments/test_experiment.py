@@ -10,6 +10,7 @@ import pytest
 from hardware import InputError
 from probe.experiments.experiment import Experiment, experiment_names, load_experiment, plan
 from probe.experiments.jobs import Job, groups
+from sim.mixings import Mixings
 from tests.probe.experiments.small import SMALL, write_small
 
 
@@ -32,6 +33,11 @@ def test_every_experiment_that_ships_can_be_planned(name: str, setting: str) -> 
     known = [entry for entry in experiment.published if any(_fits(entry, at) for at in places)]
     assert len(known) == len(experiment.published) or setting == "theorem"
     assert {one.arm for one in planned} == {"main", *experiment.controls}
+    if experiment.kind == "worlds":
+        for group in groups(
+            [one.job for one in planned], 8
+        ):  # what is trained together can be mixed together
+            Mixings(tuple(job.world.mixing for job in group), group[0].world.dim)
     unknown = {name for entry in experiment.published for name in entry} - set(main[0].at)
     assert all(name.startswith(("r2_", "orthogonality_error", "procrustes")) for name in unknown)
 

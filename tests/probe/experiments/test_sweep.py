@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -255,3 +256,9 @@ def test_work_is_what_another_executor_calls(jobs: list[Job], tmp_path: Path) ->
         (tmp_path / name).mkdir()
     assert work(Task("one", (jobs[0],), perform, str(tmp_path))) == "one"
     assert read_result(tmp_path, jobs[0]) is not None
+
+
+def test_an_error_of_a_worker_arrives_as_itself() -> None:
+    error = InputError("here", "is wrong", "mend it")
+    same = pickle.loads(pickle.dumps(error))
+    assert (type(same), str(same), same.remedy) == (InputError, str(error), "mend it")

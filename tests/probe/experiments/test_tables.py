@@ -95,3 +95,10 @@ def test_files_that_others_read(small: Experiment, tmp_path: Path) -> None:
     assert "| 0.5 | 0.5100 [" in text and "| diverged |" in text
     assert "R2 within 0.02 of theirs: 1 of 1." in text
     assert "r2_hz, theirs" not in text  # the paper has no such number
+
+
+def test_a_seed_that_diverged_hides_no_other(small: Experiment, tmp_path: Path) -> None:
+    rows = [row("banana", "sigreg", 0, None), row("banana", "sigreg", 1, 0.6)]
+    (cell,) = write_tables(small, "published", rows, tmp_path / "out")
+    assert (cell.failed, cell.seeds, cell.numbers["r2_hz_in"].values) == (1, 2, (0.6,))
+    assert "(1 of 2 diverged) | banana" in (tmp_path / "out/table.md").read_text()
