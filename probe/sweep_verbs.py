@@ -109,10 +109,11 @@ def sweep(
     if plan_only:
         _say_plan(terminal, chosen, to)
         return
+    from encoders.many_runs import AT_ONCE
     from probe.experiments.jobs import groups
     from probe.experiments.sweep import run_sweep
     from probe.experiments.tables import results_json, rows_of, write_tables
-    from probe.experiments.training import AT_ONCE, perform
+    from probe.experiments.training import perform
     from reports.sweep_figures import draw_sweep
 
     new = 0

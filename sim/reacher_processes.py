@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import signal
-import threading
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor
@@ -13,8 +11,8 @@ from types import TracebackType
 
 import numpy as np
 
-from hardware.errors import InputError
 from hardware.recording import Progress
+from hardware.workers import begin_worker, worker_died
 from sim.reacher_rendering import FRAME_BYTES, SIDE, ReacherRenderer, require_angles
 
 BLOCK = (1 << 20) // FRAME_BYTES  # images a task, and a chunk of a store: about 1 MiB
@@ -45,7 +43,7 @@ class ReacherRenderers:
             self._here = ReacherRenderer()
         else:
             context = multiprocessing.get_context("spawn")
-            self._pool = ProcessPoolExecutor(self._workers, mp_context=context, initializer=_begin)
+            self._pool = ProcessPoolExecutor(self._workers, mp_context=context, initializer=begin_worker)
         return self
 
     def __exit__(
@@ -110,44 +108,18 @@ def cores() -> int:
 
 
 def _result(future: Future):
-    """What a worker made; the error that it returned, or its death, as an InputError."""
+    """What a worker made; the error that it raised, or its death, as an InputError."""
     try:
-        made = future.result()
+        return future.result()
     except BrokenExecutor:
-        raise InputError(
-            "rendering",
-            "a worker process died (was it killed, or was there no memory left?)",
-            "run the same command again, with fewer workers: what is stored is kept",
-        ) from None
-    if isinstance(made, _Refusal):
-        raise InputError(*made.parts)
-    return made
+        remedy = "run the same command again, with fewer workers: what is stored is kept"
+        raise worker_died("rendering", remedy) from None
 
 
 # -- in a worker -------------------------------------------------------------------------------------------
 
 
-class _Refusal:
-    """An InputError on its way: the exception itself does not survive pickling."""
-
-    def __init__(self, error: InputError) -> None:
-        self.parts = (error.where, error.problem, error.remedy)
-
-
 _own: ReacherRenderer | None = None
-
-
-def _begin() -> None:
-    """Ctrl-C is the parent's affair, and without a parent there is no work."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_the_parent, daemon=True).start()
-
-
-def _end_with_the_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
 
 
 def _renderer() -> ReacherRenderer:
@@ -157,15 +129,9 @@ def _renderer() -> ReacherRenderer:
     return _own
 
 
-def _render(angles: np.ndarray) -> np.ndarray | _Refusal:
-    try:
-        return _renderer().render(angles)
-    except InputError as error:
-        return _Refusal(error)
+def _render(angles: np.ndarray) -> np.ndarray:
+    return _renderer().render(angles)
 
 
-def _describe() -> dict[str, str] | _Refusal:
-    try:
-        return _renderer().description()
-    except InputError as error:
-        return _Refusal(error)
+def _describe() -> dict[str, str]:
+    return _renderer().description()

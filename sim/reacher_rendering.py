@@ -25,7 +25,7 @@ import numpy as np
 
 from hardware.errors import InputError
 from sim.reacher import FINGER_RADIUS_M, fingertip, load_model, wrist_position
-from sim.rendering import _open_context, mujoco
+from sim.rendering import mujoco, open_context
 
 SIDE = 64
 TARGET_M = (0.1, 0.1)
@@ -62,7 +62,7 @@ class ReacherRenderer:
         self._model.vis.global_.offwidth = self._model.vis.global_.offheight = SIDE
         self._data = mujoco.MjData(self._model)
         mujoco.mj_forward(self._model, self._data)
-        self._gl: Any = _open_context(SIDE, SIDE)
+        self._gl: Any = open_context(SIDE, SIDE)
         self._context = mujoco.MjrContext(self._model, mujoco.mjtFontScale.mjFONTSCALE_100.value)
         mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN.value, self._context)
         self._rectangle = mujoco.MjrRect(0, 0, SIDE, SIDE)

@@ -97,7 +97,7 @@ def _is_mapped(library: str) -> bool:
     return f"/{library}" in maps
 
 
-def _open_context(width: int, height: int):
+def open_context(width: int, height: int):
     """A current OpenGL context of MuJoCo's own; however a missing library shows, it is one error."""
     backend = choose_backend()
     _load_triton_first()
@@ -132,7 +132,7 @@ class SceneRenderer:
         if width * height <= _SMALL_IMAGE_PIXELS:
             os.environ.setdefault("LP_NUM_THREADS", "0")
         self._model = model
-        self._gl = _open_context(width, height)
+        self._gl = open_context(width, height)
         self._context = mujoco.MjrContext(model, mujoco.mjtFontScale.mjFONTSCALE_100.value)
         mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN.value, self._context)
         self._scene = mujoco.MjvScene(model=model, maxgeom=model.ngeom + model.nsite + 100)

@@ -6,7 +6,6 @@ its result, and a sweep that is called again finds what is done by the hash.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -17,6 +16,7 @@ from encoders.many_runs import ManyRunsRecipe, Network, RunSpec
 from encoders.run_losses import Normalisation
 from hardware.errors import InputError
 from hardware.schema import parse_model
+from probe.experiments.sweep import key_of
 from sim.worlds import World
 
 VERSION = 1
@@ -64,8 +64,7 @@ class Job(BaseModel):
     @property
     def key(self) -> str:
         """24 hex digits of a SHA-256 over all fields."""
-        facts = {"version": VERSION, **self.model_dump(mode="json")}
-        return hashlib.sha256(canonical_json(facts)).hexdigest()[:24]
+        return key_of(VERSION, self)
 
     @property
     def label(self) -> str:

@@ -14,7 +14,6 @@ The latents are the two joint angles z; what is observed is an image of them.
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -24,7 +23,6 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
 from encoders.cnn import CnnEncoder
-from encoders.encoder import canonical_json
 from encoders.pair_training import Images, PairRecipe, train_on_pairs
 from encoders.training_loop import Reporting
 from encoders.training_state import logged_lines
@@ -37,7 +35,7 @@ from probe.experiments.identifiability import (
     r2_uniform,
     whitened_procrustes,
 )
-from probe.experiments.sweep import Outcome
+from probe.experiments.sweep import Outcome, key_of
 from probe.experiments.training import finite
 
 VERSION = 1
@@ -74,8 +72,7 @@ class ReacherJob(BaseModel):
     @property
     def key(self) -> str:
         """24 hex digits of a SHA-256 over all fields."""
-        facts = {"version": VERSION, **self.model_dump(mode="json")}
-        return hashlib.sha256(canonical_json(facts)).hexdigest()[:24]
+        return key_of(VERSION, self)
 
     @property
     def label(self) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +30,9 @@ from sim.reacher_draws import (
     draw_trajectory,
 )
 from sim.reacher_pairs import PairSet, write_pair_set
-from sim.reacher_trajectories import POLICIES, Episodes, read_lewm
+from sim.reacher_trajectories import POLICIES, Episodes, episodes_of, read_lewm
 
 FOLDER = "pairs"
-EPISODE_ROWS = 201
 
 
 def build_reacher_job(fields: Mapping[str, Any], *, where: object) -> ReacherJob:
@@ -132,13 +131,11 @@ def perform(
 def _draw(condition: str, source: str, pairs: int, values: Sequence[float]) -> Draw:
     if condition == "ou":
         return draw_ou(values, pairs)
-    if source in POLICIES:
-        episodes = POLICIES[source](-(-pairs // PAIRS_PER_EPISODE), EPISODE_ROWS, PUBLISHED_SEED, None)
-    else:
-        episodes = _episodes_of_file(source)
+    episodes = episodes_of(source, -(-pairs // PAIRS_PER_EPISODE), PUBLISHED_SEED)
     return draw_trajectory(episodes, [int(value) for value in values], pairs)
 
 
+@lru_cache(maxsize=1)  # every job of a plan asks for it
 def _episodes_of_file(source: str) -> Episodes:
     if not Path(source).exists():
         known = ", ".join(POLICIES)

@@ -11,13 +11,12 @@ Work is handed out through the interface of `concurrent.futures`, so that anothe
 
 from __future__ import annotations
 
+import hashlib
 import json
 import multiprocessing
 import os
 import platform
 import shutil
-import signal
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, ProcessPoolExecutor, wait
@@ -28,10 +27,13 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import torch
+from pydantic import BaseModel
 
+from encoders.encoder import canonical_json
 from hardware.disk import disk_errors, write_atomically
 from hardware.errors import InputError
 from hardware.recording import Progress
+from hardware.workers import begin_worker, worker_died
 
 TELL_EVERY_S = 1.0
 
@@ -74,6 +76,12 @@ class Outcome:
 
     numbers: dict[str, float | None]
     losses: dict[str, Any]
+
+
+def key_of(version: int, job: BaseModel) -> str:
+    """24 hex digits of a SHA-256 over all fields of a job, and over what these fields mean."""
+    facts = {"version": version, **job.model_dump(mode="json")}
+    return hashlib.sha256(canonical_json(facts)).hexdigest()[:24]
 
 
 Perform = Callable[[Sequence[Any], Path, Progress], Sequence[Outcome]]
@@ -234,18 +242,10 @@ _stop: Event | None = None
 
 
 def _start(stop: Event) -> None:
-    """In a worker: Ctrl-C is the sweep's affair, which then sets `stop`; without a sweep there is no work."""
+    """In a worker: `stop` is what the sweep sets when it ends."""
     global _stop
     _stop = stop
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_the_sweep, daemon=True).start()
-
-
-def _end_with_the_sweep() -> None:
-    sweep = multiprocessing.parent_process()
-    if sweep is not None:
-        sweep.join()
-        os._exit(1)
+    begin_worker()
 
 
 @contextmanager
@@ -298,11 +298,8 @@ def _run_all(executor: Executor, tasks: Sequence[Task], to: Path, progress: Prog
                     progress(min(total, finished + under_way), total, said)
                 told = said
     except BrokenExecutor:
-        raise InputError(
-            "sweep",
-            "a worker process died (was it killed, or was there no memory left?)",
-            "call the same command again, with fewer --workers: what is finished is kept",
-        ) from None
+        remedy = "call the same command again, with fewer --workers: what is finished is kept"
+        raise worker_died("sweep", remedy) from None
     finally:
         for future in pending:
             future.cancel()

@@ -35,7 +35,6 @@ from probe.experiments.jobs import Job
 from probe.experiments.sweep import Outcome
 from sim.worlds import evaluation_latents, evaluation_pairs, observe, training_pairs
 
-AT_ONCE = 8
 CHECKPOINT_EVERY = 1000
 GRID_SIDE, GRID_REACH = 100, 3.0
 TAIL = 0.1

@@ -171,20 +171,19 @@ def test_rendering_goes_on_from_a_row(angles, expected) -> None:
 
 
 def test_an_error_of_a_worker_arrives_as_it_was_and_its_death_as_one_error(monkeypatch) -> None:
-    refusal = reacher_processes._Refusal(InputError("OpenGL (egl)", "no context", "install it"))
     pool = reacher_processes.ProcessPoolExecutor(
         1, mp_context=reacher_processes.multiprocessing.get_context("spawn")
     )
     with pool:
         with pytest.raises(InputError, match="no context") as error:
-            reacher_processes._result(pool.submit(_give, refusal))
+            reacher_processes._result(pool.submit(_refuse))
         assert (error.value.where, error.value.remedy) == ("OpenGL (egl)", "install it")
         with pytest.raises(InputError, match="worker process died"):
             reacher_processes._result(pool.submit(_die))
 
 
-def _give(what: object) -> object:
-    return what
+def _refuse() -> None:
+    raise InputError("OpenGL (egl)", "no context", "install it")
 
 
 def _die() -> None:
