@@ -19,14 +19,19 @@ demo: $(STAMP)  ## the main job on the simulated arm, ends with a verdict card (
 	@MUJOCO_GL=$${MUJOCO_GL:-egl} .venv/bin/jointprobe demo $(ARGS)
 
 # Several processes, as far as there are cores; a file's tests stay together, since they share what it made.
-# `make test ARGS="-n 0 ..."` is one process, for a debugger.
+# Tests that talk to a clock come after them, one at a time: a bus that waits 50 ms for a servo does not know that
+# other tests held the processor. `make test ARGS="-n 0 ..."` is one process, for a debugger.
 PARALLEL = -n auto --maxprocesses 4
+define run_tests
+	@$(PYTHON_BIN) -m pytest -m "($(1)) and not realtime" $(2) $(PARALLEL) $(ARGS) || [ $$? -eq 5 ]  # 5: there is none
+	@$(PYTHON_BIN) -m pytest -m "($(1)) and realtime" $(3) $(ARGS) -n 0 || [ $$? -eq 5 ]
+endef
 
 test: $(STAMP)  ## the whole suite without the slow and the deep tests; ARGS="tests/probe -x"
-	@$(PYTHON_BIN) -m pytest -m "not slow and not deep" $(PARALLEL) --dist loadfile $(ARGS)
+	$(call run_tests,not slow and not deep,--dist loadfile)
 
 test-slow: $(STAMP)  ## the slow tests alone
-	@$(PYTHON_BIN) -m pytest -m slow -o timeout=1800 $(PARALLEL) --dist worksteal $(ARGS) || [ $$? -eq 5 ]  # 5: there is none
+	$(call run_tests,slow,-o timeout=1800 --dist worksteal,-o timeout=1800)
 
 test-deep: $(STAMP)  ## simulations of what intervals cover; for who changes a statistic
 	@$(PYTHON_BIN) -m pytest -m deep -o timeout=1800 $(PARALLEL) --dist worksteal $(ARGS)

@@ -20,6 +20,8 @@ from hardware.calibration import RADIANS_PER_TICK, Calibration, load_calibration
 from hardware.servo_table import REGISTERS
 from hardware.so101 import JOINT_NAMES, JOINTS, LIMITS_RAD, MIDDLE_RAD, SERVO_IDS
 
+pytestmark = pytest.mark.realtime
+
 PATIENT_S = 2.0
 
 

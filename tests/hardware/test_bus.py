@@ -20,6 +20,8 @@ from hardware.bus import BUS_FAULT_KINDS, BusFault, BusLost, ServoBus, serial_po
 from hardware.read_lengths import OUTSTANDING_NS, PATIENT_NS, QUICK_FAILURES, ReadLengths
 from hardware.servo_table import REGISTERS
 
+pytestmark = pytest.mark.realtime
+
 IDS = (1, 2, 3, 4, 5, 6)
 PATIENT_S = 2.0  # a margin that no busy machine uses up; where a reply does come, none of it is waited for
 SHORT_S = 0.05

@@ -25,6 +25,8 @@ from hardware.jpeg import jpeg_size
 from sim.camera_server import CameraServer, moving_pictures
 from tests.hardware.mjpeg_server import HEAD, ScriptedServer, part, picture, sends, trickles
 
+pytestmark = pytest.mark.realtime
+
 HANG_GUARD_S = 60
 PICTURES = moving_pictures(30, (160, 120), seed=1)
 OTHERS = moving_pictures(30, (160, 120), seed=2)

@@ -14,6 +14,8 @@ from hardware.trajectories import Glide
 from sim.bus_faults import BusFaults
 from tests.lock_step import PATIENT, PERIOD_NS, LockStep, lock_step
 
+pytestmark = pytest.mark.realtime
+
 START = np.array([0.2, -0.6, 0.5, 0.6, 0.1, 0.4])
 RAISED = START + np.array([0.3, -0.1, 0.1, 0.2, -0.4, 0.3])
 

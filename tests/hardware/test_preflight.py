@@ -19,6 +19,8 @@ from hardware.calibration import RADIANS_PER_TICK, load_calibration
 from hardware.preflight import Finding, preflight, require
 from hardware.so101 import JOINT_NAMES, JOINTS, LIMITS_RAD
 
+pytestmark = pytest.mark.realtime
+
 
 def calibration_of_stops() -> dict[str, dict[str, int]]:
     """As LeRobot writes it when every joint was swept from stop to stop; the roll has its full turn."""

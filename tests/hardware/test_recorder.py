@@ -30,6 +30,8 @@ from sim.servo import calibrated_servos
 from sim.servo_bus import ServoBusEmulator
 from sim.twin_calibration import twin_calibration
 
+pytestmark = pytest.mark.realtime
+
 PICTURES = moving_pictures(30, (64, 48))
 PATIENT = SafetyLimits(blind_s=3.0, patience_s=3.0)  # the machine that runs the tests may be busy
 

@@ -25,6 +25,8 @@ from sim.servo_bus import ServoBusEmulator
 from sim.servo_bus_process import ServoBusProcess
 from sim.twin_calibration import twin_calibration
 
+pytestmark = pytest.mark.realtime
+
 KILLS = int(os.environ.get("JOINTPROBE_KILLS", "60"))  # 200 take some minutes
 LOST_S = 1.0
 

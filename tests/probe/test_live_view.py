@@ -10,11 +10,14 @@ import time
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from rich.console import Console
 
 from hardware.arm import JointSample
 from hardware.snapshot import Snapshot, ViewState
 from probe.live_view import draw, line, live_view
+
+pytestmark = pytest.mark.realtime
 
 SAMPLE = JointSample(
     time_ns=0,

@@ -21,6 +21,8 @@ from sim.servo import calibrated_servos
 from sim.servo_bus import ServoBusEmulator
 from sim.twin_calibration import twin_calibration
 
+pytestmark = pytest.mark.realtime
+
 PATIENCE_S = 120.0
 
 

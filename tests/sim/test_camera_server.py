@@ -18,6 +18,8 @@ from hardware.frames import decode_jpeg
 from sim.camera_server import CameraServer, moving_pictures
 from sim.json_process import JsonProcess
 
+pytestmark = pytest.mark.realtime
+
 TIMEOUT_S = 60
 JPEGS = moving_pictures(20, (96, 64))
 RED = np.zeros((64, 96, 3), np.uint8)

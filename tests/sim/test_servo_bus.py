@@ -37,6 +37,8 @@ from sim.servo import EmulatedServo, ServoState, calibrated_servos
 from sim.servo_bus import LockStepClock, ServoBusEmulator
 from sim.servo_bus_process import ServoBusProcess
 
+pytestmark = pytest.mark.realtime
+
 IDS = (1, 2, 3, 4, 5, 6)
 HANG_S = 20.0  # nothing here takes that long
 FENCE = 99  # this servo is never touched by what a test does

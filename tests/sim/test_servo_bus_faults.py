@@ -25,6 +25,8 @@ from sim.servo import EmulatedServo, ServoState
 from sim.servo_bus import ServoBusEmulator, SyncReadTruth
 from sim.servo_bus_process import ServoBusProcess
 
+pytestmark = pytest.mark.realtime
+
 IDS = (1, 2, 3, 4, 5, 6)
 PERIOD_NS = 10_000_000
 HANG_NS = 20_000_000_000  # nothing here takes that long

@@ -23,6 +23,8 @@ from sim.so101 import SimArm
 from sim.twin import main
 from sim.twin_process import Twin
 
+pytestmark = pytest.mark.realtime
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 HANG_S = 60.0
 

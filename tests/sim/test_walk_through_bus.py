@@ -13,6 +13,8 @@ from hardware.safety import CLEARANCE_M
 from sim.so101 import SimArm
 from tests.lock_step import LockStep, lock_step
 
+pytestmark = pytest.mark.realtime
+
 RHO = 0.9
 
 
