@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -36,6 +37,32 @@ def disk_errors(where: object, safe: str = FINISHED_IS_SAFE) -> Iterator[None]:
         yield
     except OSError as error:
         raise disk_error(where, error, safe) from None
+
+
+@contextmanager
+def held_alone(path: Path, under_way: str) -> Iterator[None]:
+    """Hold a file or a folder for the time of a block, against other processes that do the same.
+
+    Parameters
+    ----------
+    under_way : what another process that holds it is then said to do, "is being ...".
+
+    Raises
+    ------
+    InputError : it is held, is not there, or cannot be opened.
+    """
+    with disk_errors(path):
+        descriptor = os.open(path, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InputError(
+                path, f"is being {under_way} by another process", "wait for it, or stop it"
+            ) from None
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def fsync_path(path: Path) -> None:

@@ -173,7 +173,7 @@ def parse_model(model: type[BaseModel], data: Any, where: object) -> Any:
         first = next(
             (one for one in errors if one["type"] == "extra_forbidden"), errors[0]
         )  # a typo explains the rest
-        field = ".".join(str(part) for part in first["loc"]) or "the document"
+        field = ".".join(str(part) for part in first["loc"])
         if first["type"] == "extra_forbidden":
             inner = _model_at(model, first["loc"][:-1])
             keys = [info.alias or name for name, info in inner.model_fields.items()]
@@ -182,7 +182,8 @@ def parse_model(model: type[BaseModel], data: Any, where: object) -> Any:
             raise InputError(where, f"unknown key {field!r}", remedy) from None
         found = first.get("input")
         shown = "" if isinstance(found, dict) else f" (found {str(found)[:60]!r})"
-        raise InputError(where, f"field {field!r}: {first['msg']}{shown}") from None
+        message = first["msg"].removeprefix("Value error, ")
+        raise InputError(where, (f"field {field!r}: " if field else "") + message + shown) from None
 
 
 def _model_at(model: type[BaseModel], path: Sequence[str | int]) -> type[BaseModel]:

@@ -6,8 +6,20 @@ import multiprocessing
 import os
 import signal
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from hardware.errors import InputError
+
+
+@contextmanager
+def starting_workers() -> Iterator[None]:
+    """Around what may start a process: it is born deaf to Ctrl-C, before `begin_worker` can make it so."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def begin_worker() -> None:

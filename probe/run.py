@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import fcntl
 import platform
 import time as clock
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -23,7 +21,7 @@ from bars.study import STUDY_FILE, Study
 from encoders import Encoder, LatentStore, recipe_sha256
 from encoders import train as train_encoder
 from hardware.checks import Check, Look
-from hardware.errors import InputError
+from hardware.disk import held_alone
 from hardware.recording import Progress, host_facts, software_versions
 from probe.checks import check_extraction, check_leakage, check_recording, look
 from probe.facts import (
@@ -103,7 +101,7 @@ def probe_study(
     InputError, StudyError : bad input; nothing frozen or something bound has changed, unless `exploratory`.
     """
     study = Study.load(folder)
-    with _alone(study.folder):
+    with held_alone(study.folder / STUDY_FILE, "probed"):  # two at once would train into the same files
         return _probe(study, exploratory, progress)
 
 
@@ -353,19 +351,6 @@ def _encoder_results(
                 dict(kind=first.kind, width=first.width, role=entry.role, about=entry.about, seeds=networks)
             )
     return found
-
-
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Hold the study's folder: two probes at once would train into the same files."""
-    with (folder / STUDY_FILE).open("rb") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise InputError(
-                folder, "is being probed by another process", "wait for it, or stop it"
-            ) from None
-        yield
 
 
 def _append_new(folder: Path, event: str, body: dict[str, Any], time: datetime | None = None) -> None:

@@ -12,9 +12,11 @@ from probe.terminal import Terminal
 from probe.verbs import Json, Quiet, app
 
 if TYPE_CHECKING:
-    from probe.experiments.experiment import Experiment, Planned, Setting
+    from probe.experiments.experiment import Experiment, Setting
+    from probe.experiments.plan import Planned
 
 SETTINGS = ("published", "theorem")
+ALL = "all"
 
 
 @app.command()
@@ -23,7 +25,8 @@ def sweep(
         str,
         typer.Argument(
             metavar="EXPERIMENT",
-            help="two-d, grid, gennorm, scaling, reacher, all of them (all), or a YAML file.",
+            help="two-d, grid, gennorm, scaling, reacher, all of them (all), or a YAML file; --plan says "
+            "what varies in it.",
         ),
     ],
     to: Annotated[Path, typer.Option("--to", help="Folder of results, tables and figures.")],
@@ -57,8 +60,8 @@ def sweep(
         typer.Option(
             "--set",
             metavar="KEY=VALUE",
-            help="Another value for every run: --set batch_size=128, and of reacher --set pairs=2000 "
-            "--set epochs=5.",
+            help="Another value for every run: --set batch_size=128, --set network.hidden=64,64, and of "
+            "reacher --set pairs=2000 --set epochs=5.",
         ),
     ] = None,
     controls: Annotated[
@@ -75,7 +78,8 @@ def sweep(
         int | None, typer.Option("--at-once", min=1, help="Most runs in one batch. Default: 8.")
     ] = None,
     plan_only: Annotated[
-        bool, typer.Option("--plan", help="Say what would be trained, and train nothing.")
+        bool,
+        typer.Option("--plan", help="Say what varies and what would be trained, and train nothing."),
     ] = False,
     json: Json = False,
     quiet: Quiet = False,
@@ -90,18 +94,23 @@ def sweep(
     A small one: [bold]jointprobe sweep scaling --dims 2,4,8 --seeds 2 --steps 2000 --to sweeps[/bold]
     """
     terminal = Terminal(json, quiet)
-    from probe.experiments.experiment import experiment_names, load_experiment, plan
+    from probe.experiments.experiment import experiment_names, load_experiment
+    from probe.experiments.plan import fitting, plan
 
     axes, change = _axes(vary or [], dims), _changes(option or [])
-    names = experiment_names() if experiment == "all" else [experiment]
+    repeated = _seeds(seeds)
+    if experiment == ALL:
+        asked = fitting([load_experiment(name) for name in experiment_names()], axes, change)
+    else:
+        asked = [(load_experiment(experiment), axes, change)]
     chosen: list[tuple[Experiment, Setting, list[Planned]]] = []
-    for name in names:
-        loaded = load_experiment(name).varied(axes)
+    for loaded, its_axes, its_change in asked:
+        varied = loaded.varied(its_axes)
         for setting in _settings(as_):
-            planned = plan(
-                loaded, setting, seeds=_seeds(seeds), steps=steps, change=change, controls=controls
-            )
-            chosen.append((loaded, setting, planned))
+            planned = plan(varied, setting, seeds=repeated, steps=steps, change=its_change, controls=controls)
+            chosen.append((varied, setting, planned))
+    if controls:
+        _say_lost_controls(terminal, chosen)
     jobs = {
         kind: [one.job for loaded, _, planned in chosen if loaded.kind == kind for one in planned]
         for kind in dict.fromkeys(loaded.kind for loaded, _, _ in chosen)
@@ -156,13 +165,26 @@ def sweep(
     terminal.result({"new": new, "experiments": made})
 
 
+def _say_lost_controls(
+    terminal: Terminal, chosen: Sequence[tuple[Experiment, Setting, list[Planned]]]
+) -> None:
+    for loaded, setting, planned in chosen:
+        there = {one.arm for one in planned}
+        for control in loaded.controls:
+            if control not in there:
+                terminal.say(
+                    f" (as: {setting}): no run of the control {control!r} at these values", head=loaded.name
+                )
+
+
 def _say_plan(
     terminal: Terminal, chosen: Sequence[tuple[Experiment, Setting, list[Planned]]], to: Path
 ) -> None:
+    from probe.experiments.experiment import MAIN
     from probe.experiments.sweep import read_result
 
     seen: set[str] = set()
-    made = []
+    made: list[dict[str, Any]] = []
     for loaded, setting, planned in chosen:
         jobs = {one.job.key: one.job for one in planned}
         lacking = [job for key, job in jobs.items() if key not in seen and read_result(to, job) is None]
@@ -172,8 +194,30 @@ def _say_plan(
             f" (as: {setting}): {len(planned)} runs, {len(lacking)} to do, {steps:,} run-steps",
             head=loaded.name,
         )
-        made.append({"experiment": loaded.name, "as": setting, "runs": len(planned), "to_do": len(lacking)})
+        arms: dict[str, dict[str, list[Any]]] = {}
+        for one in planned:
+            axes = arms.setdefault(one.arm, {})
+            for axis, value in one.at.items():
+                if value not in axes.setdefault(axis, []):
+                    axes[axis].append(value)
+        for arm, axes in arms.items():
+            varied = "; ".join(f"{axis}={','.join(map(_short, values))}" for axis, values in axes.items())
+            terminal.say(f"  {'varies' if arm == MAIN else f'control {arm}'}: {varied or 'nothing'}")
+        made.append(
+            {
+                "experiment": loaded.name,
+                "as": setting,
+                "runs": len(planned),
+                "to_do": len(lacking),
+                "seeds": sorted({one.seed for one in planned}),
+                "arms": arms,
+            }
+        )
     terminal.result({"plan": made})
+
+
+def _short(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _settings(text: str) -> Sequence[Setting]:
@@ -186,18 +230,24 @@ def _settings(text: str) -> Sequence[Setting]:
 
 def _seeds(text: str | None) -> Sequence[int] | None:
     from hardware.errors import InputError
+    from probe.experiments.experiment import MOST_SEEDS
 
     if text is None:
         return None
     try:
-        numbers = [int(part) for part in text.split(",")]
+        numbers = [int(part) for part in text.removesuffix(",").split(",")]
     except ValueError:
         numbers = []
-    if not numbers or min(numbers) < 0 or (len(numbers) == 1 and "," not in text and numbers[0] < 1):
-        raise InputError("--seeds", f"is {text!r}", "write how many (5), or which (0,3,7)")
+    many = "," not in text
+    if not numbers or min(numbers) < 0 or (many and numbers[0] < 1):
+        raise InputError("--seeds", f"is {text!r}", "write how many (5), or which (0,3,7, or 3, for one)")
+    if many and numbers[0] > MOST_SEEDS:
+        raise InputError("--seeds", f"asks for {text} seeds, more than {MOST_SEEDS:,}", "name one as 3,")
+    if max(numbers) >= 1 << 31:
+        raise InputError("--seeds", f"names {max(numbers)}", "name seeds below 2,147,483,648")
     if len(set(numbers)) < len(numbers):
         raise InputError("--seeds", f"names a seed twice: {text}", "name each once")
-    return range(numbers[0]) if len(numbers) == 1 and "," not in text else numbers
+    return range(numbers[0]) if many else numbers
 
 
 def _axes(vary: Sequence[str], dims: str | None) -> dict[str, list[Any]]:
@@ -216,7 +266,7 @@ def _axes(vary: Sequence[str], dims: str | None) -> dict[str, list[Any]]:
 
 
 def _changes(options: Sequence[str]) -> dict[str, Any]:
-    """`batch_size=128` as {batch_size: 128}."""
+    """`batch_size=128` as {batch_size: 128}; values with commas are a list, `8,` is one of one value."""
     from hardware.errors import InputError
 
     changes: dict[str, Any] = {}
@@ -224,7 +274,8 @@ def _changes(options: Sequence[str]) -> dict[str, Any]:
         path, equals, value = text.partition("=")
         if not equals or not path or path in changes:
             raise InputError("--set", f"is {text!r}", "write KEY=VALUE, each key once")
-        (changes[path],) = _values(f"--set {path}", value) if "," not in value else (value,)
+        values = _values(f"--set {path}", value.removesuffix(","))
+        changes[path] = values if "," in value else values[0]
     return changes
 
 

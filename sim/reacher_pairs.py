@@ -11,12 +11,8 @@ Stopped or killed and called again, writing goes on behind the last images that 
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import io
 import json
-import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,7 +22,7 @@ import numpy as np
 import yaml
 from pydantic import BaseModel, ConfigDict, Field
 
-from hardware.disk import disk_errors, write_atomically
+from hardware.disk import disk_errors, held_alone, write_atomically
 from hardware.episode import sha256_of_file
 from hardware.errors import InputError
 from hardware.journal import journal_path
@@ -90,7 +86,7 @@ def write_pair_set(
         if to.exists() and not (to / INFO).exists() and (not to.is_dir() or _others(to)):
             raise InputError(to, "is not empty, and no pair set", "choose another folder")
         to.mkdir(parents=True, exist_ok=True)
-    with _alone(to):
+    with held_alone(to, "written"):
         begun = _read_info(to) if (to / INFO).exists() else None
         if begun is not None:
             _require_same(to, begun, draw)
@@ -297,23 +293,6 @@ def _states_file(draw: Draw) -> bytes:
 def _write(path: Path, data: bytes) -> None:
     with disk_errors(path, STORED_IS_SAFE):
         write_atomically(path, data)
-
-
-@contextlib.contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Hold the folder: two at once would write into the same file."""
-    with disk_errors(folder):
-        descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise InputError(
-                folder, "is being written by another process", "wait for it, or stop it"
-            ) from None
-        yield
-    finally:
-        os.close(descriptor)
 
 
 # -- reading -----------------------------------------------------------------------------------------------

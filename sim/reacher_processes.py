@@ -12,7 +12,7 @@ from types import TracebackType
 import numpy as np
 
 from hardware.recording import Progress
-from hardware.workers import begin_worker, worker_died
+from hardware.workers import begin_worker, starting_workers, worker_died
 from sim.reacher_rendering import FRAME_BYTES, SIDE, ReacherRenderer, require_angles
 
 BLOCK = (1 << 20) // FRAME_BYTES  # images a task, and a chunk of a store: about 1 MiB
@@ -59,7 +59,9 @@ class ReacherRenderers:
         if self._here is not None:
             return self._here.description()
         assert self._pool is not None
-        return _result(self._pool.submit(_describe))
+        with starting_workers():
+            described = self._pool.submit(_describe)
+        return _result(described)
 
     def blocks(self, angles: np.ndarray, start: int = 0) -> Iterator[np.ndarray]:
         """Images of the states from row `start` on, uint8 (up to `BLOCK`, 64, 64, 3) each, in order.
@@ -77,7 +79,8 @@ class ReacherRenderers:
         waiting: deque[Future] = deque()
         try:
             for part in parts:
-                waiting.append(self._pool.submit(_render, part))
+                with starting_workers():
+                    waiting.append(self._pool.submit(_render, part))
                 if len(waiting) >= _AHEAD * self._workers:
                     yield _result(waiting.popleft())
             while waiting:

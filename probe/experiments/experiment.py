@@ -1,21 +1,24 @@
-"""An experiment: a YAML file that says which runs there are, and the runs that come of it.
+"""An experiment: a YAML file that says which runs there are, and what the paper has found in them.
 
     base:        a run, as `probe.experiments.jobs.Job` has it; nested keys, or paths with dots
     as:          what the settings `published` and `theorem` change of it
     vary:        axes; every combination of their values is a run
     controls:    further runs, each a change of the base with axes of its own
     seeds:       of every run
+    published:   the paper's numbers: a value of each axis, then numbers by name
+    choose:      an axis whose best value is taken at each place of the others, as the paper does with lambda
 
 An axis is a path and its values, `lam: [1e-2, 1e-3]`. A value that brings others with it is a mapping of
 paths, `objective: [{objective: sigreg, lam: 1e-3}, {objective: infonce}]`, called what it says under the
 axis's own name, or under `label`.
+
+`probe.experiments.plan` makes the runs of it.
 """
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,11 +28,11 @@ from bars.strict_yaml import read_yaml
 from bars.study_checks import nearest
 from hardware.errors import InputError
 from hardware.schema import Name, parse_model
-from probe.experiments.jobs import build_job
+from probe.experiments.numbers import NUMBERS, Kind
 
 FOLDER = Path(__file__).parent
-RESTART_STRIDE = 1000
-"""Between the seeds of restarts, as published."""
+MAIN = "main"
+"""The arm of the runs that are not a control's."""
 
 LABEL = "label"
 AXES_OF_FIGURES = {
@@ -39,7 +42,7 @@ AXES_OF_FIGURES = {
     "scaling": ("world.dim", "objective"),
     "reacher": ("data", "recipe.lam"),
 }
-NUMBERS = ("r2_", "orthogonality_error", "procrustes", "alignment", "variance", "loss_")
+MOST_SEEDS = 1000
 
 Setting = Literal["published", "theorem"]
 Scalar = str | float | int | bool | None
@@ -83,6 +86,21 @@ class Restarts(_Entry):
     up_to_dim: int = Field(ge=1)
 
 
+class Choose(_Entry):
+    """At each place of the other axes, the value of one whose mean over seeds is the greatest.
+
+    Parameters
+    ----------
+    axis : whose value is chosen.
+    by : the number that decides, in each setting.
+    published : the paper's numbers of what it chose: a value of each other axis, then numbers by name.
+    """
+
+    axis: str
+    by: dict[Setting, str]
+    published: list[dict[str, Any]] = []
+
+
 class Experiment(_Entry):
     """A file of probe/experiments."""
 
@@ -90,54 +108,107 @@ class Experiment(_Entry):
     name: Name
     title: str
     about: str
-    kind: Literal["worlds", "reacher"] = "worlds"
+    kind: Kind = "worlds"
     """What its runs are: `probe.experiments.jobs` or `probe.experiments.reacher_sets`."""
     figure: Literal["two-d", "grid", "gennorm", "scaling", "reacher"] | None = None
     """The one of its own, beside those that every experiment has; it needs certain axes."""
-    seeds: int = Field(ge=1, le=1000)
+    seeds: int = Field(ge=1, le=MOST_SEEDS)
     base: dict[str, Any]
-    as_: dict[Setting, As] = Field(alias="as")
+    as_: dict[Setting, As] = Field(alias="as", min_length=1)
     vary: dict[str, list[Value]]
     controls: dict[str, Control] = {}
     restarts: Restarts | None = None
     shown: list[str] = ["r2_hz_in", "r2_hz", "orthogonality_error"]
     """Numbers of the table that people read."""
     published: list[dict[str, Any]] = []
-    """Numbers of the paper: axes' values, then `r2`, `orthogonality_error` and so on."""
+    choose: Choose | None = None
 
     @model_validator(mode="after")
     def _axes_are_there(self) -> Experiment:
         lacking = [axis for axis in AXES_OF_FIGURES.get(self.figure or "", ()) if axis not in self.vary]
         if lacking:
             raise ValueError(f"figure {self.figure} needs the axes {', '.join(lacking)} under vary")
-        empty = [axis for axis, values in self.vary.items() if not values]
-        if empty:
-            raise ValueError(f"the axis {empty[0]} has no values")
-        for entry in self.published:
-            strange = [key for key in entry if key not in self.vary and not key.startswith(NUMBERS)]
-            if strange:
-                raise ValueError(f"published has {strange[0]}, which is neither an axis nor a number")
+        if MAIN in self.controls:
+            raise ValueError(f"a control cannot be called {MAIN}, as what is no control is")
+        for name, vary in {
+            "vary": self.vary,
+            **{f"controls, {k}": c.vary for k, c in self.controls.items()},
+        }.items():
+            for axis, values in vary.items():
+                check_labels(f"{name}: {axis}", axis, values)
+        for setting, as_ in self.as_.items():
+            for axis, values in as_.without.items():
+                for value in values:
+                    _check_label(f"{setting}, without", axis, value, self._labels(axis))
         return self
 
+    @model_validator(mode="after")
+    def _numbers_are_there(self) -> Experiment:
+        known = NUMBERS[self.kind]
+        for name in self.shown:
+            if name not in known:
+                raise ValueError(f"shown has {name}, which is no number of a run{_maybe(name, known)}")
+        for entry in self.published:
+            self._check_published(entry, [*self.vary])
+        if self.choose is not None:
+            axis = self.choose.axis
+            if axis not in self.vary:
+                raise ValueError(f"choose has the axis {axis}, which vary has not{_maybe(axis, self.vary)}")
+            for name in self.choose.by.values():
+                if name not in known:
+                    raise ValueError(f"choose has {name}, which is no number of a run{_maybe(name, known)}")
+            for entry in self.choose.published:
+                self._check_published(entry, [one for one in self.vary if one != axis])
+        return self
+
+    def _labels(self, axis: str) -> list[Any]:
+        """All values that an axis has, in the runs and in their controls."""
+        every = [self.vary, *(control.vary for control in self.controls.values())]
+        return [label_of(axis, value) for vary in every for value in vary.get(axis, [])]
+
+    def _check_published(self, entry: Mapping[str, Any], axes: Sequence[str]) -> None:
+        known = NUMBERS[self.kind]
+        for axis in axes:
+            if axis not in entry:
+                raise ValueError(f"published has an entry without {axis}: {dict(entry)}")
+            _check_label("published", axis, entry[axis], [label_of(axis, one) for one in self.vary[axis]])
+        for name in entry.keys() - set(axes):
+            if name not in known:
+                near = _maybe(name, [*axes, *known])
+                raise ValueError(f"published has {name}, which is neither an axis nor a number{near}")
+            value = entry[name]
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+                raise ValueError(f"published has {name} {value!r}, which is no number")
+
     def varied(self, axes: Mapping[str, Sequence[Any]]) -> Experiment:
-        """With other values of some axes, of which controls keep theirs; a label picks its mapping."""
+        """With other values of some axes; a label picks its mapping.
+
+        Controls keep those of their own values that are among them. Where none is, they take the new ones,
+        unless theirs bring others with them.
+
+        Raises
+        ------
+        InputError : an axis that there is not, a value given twice, a label that there is not.
+        """
+        where = f"experiment {self.name}"
         vary = dict(self.vary)
         for axis, values in axes.items():
             if axis not in vary:
-                raise InputError(f"experiment {self.name}", f"does not vary {axis}", nearest(axis, vary))
+                raise InputError(where, f"does not vary {axis}", nearest(axis, vary))
             known = {label_of(axis, one): one for one in vary[axis]}
             vary[axis] = [known.get(value, value) for value in values]
             for value in vary[axis]:
                 if not isinstance(value, dict) and any(isinstance(one, dict) for one in known.values()):
                     shown = ", ".join(map(str, known))
-                    raise InputError(f"experiment {self.name}", f"has no {axis} {value}", f"it has {shown}")
+                    raise InputError(where, f"has no {axis} {value}", f"it has {shown}")
+            try:
+                check_labels(axis, axis, vary[axis])
+            except ValueError as error:
+                raise InputError(where, str(error), "give each value once") from None
         controls = {
             name: control.model_copy(
                 update={
-                    "vary": {
-                        axis: [one for one in values if axis not in axes or label_of(axis, one) in axes[axis]]
-                        for axis, values in control.vary.items()
-                    }
+                    "vary": {axis: _narrowed(axis, values, axes) for axis, values in control.vary.items()}
                 }
             )
             for name, control in self.controls.items()
@@ -145,23 +216,42 @@ class Experiment(_Entry):
         return self.model_copy(update={"vary": vary, "controls": controls})
 
 
-@dataclass(frozen=True)
-class Planned:
-    """A run of an experiment and where it stands in it.
+def _narrowed(axis: str, values: Sequence[Value], axes: Mapping[str, Sequence[Any]]) -> list[Value]:
+    if axis not in axes:
+        return list(values)
+    kept = [one for one in values if label_of(axis, one) in axes[axis]]
+    plain = not any(isinstance(one, dict) for one in values)
+    return kept or (list(axes[axis]) if plain else [])
 
-    Attributes
-    ----------
-    job : what is trained and evaluated, by the kind of its experiment.
-    arm : `main`, or a control's name.
-    at : the value of each axis.
-    seed, restart : which repetition.
-    """
 
-    job: Any
-    arm: str
-    at: dict[str, Any]
-    seed: int
-    restart: int
+def label_of(axis: str, value: Value) -> Any:
+    """What a value is called: itself, or what a mapping says of itself."""
+    return value.get(LABEL, value.get(axis)) if isinstance(value, dict) else value
+
+
+def check_labels(where: str, axis: str, values: Sequence[Value]) -> None:
+    """ValueError where an axis has no value, one without a name, or two of one name."""
+    if not values:
+        raise ValueError(f"{where} has no values")
+    labels = [label_of(axis, value) for value in values]
+    for label, value in zip(labels, values):
+        if isinstance(label, (list, dict)) or (label is None and isinstance(value, dict)):
+            raise ValueError(f"{where} has a value that needs a name: {value}; give it a label")
+        if isinstance(label, float) and not math.isfinite(label):
+            raise ValueError(f"{where} has {label}, which is no number")
+    twice = [label for number, label in enumerate(labels) if label in labels[:number]]
+    if twice:
+        raise ValueError(f"{where} has two values that are called {twice[0]}")
+
+
+def _check_label(where: str, axis: str, label: Any, labels: Sequence[Any]) -> None:
+    if label not in labels:
+        known = f"it has {', '.join(map(str, labels))}" if labels else "there is no such axis"
+        raise ValueError(f"{where} has {axis} {label}, which no run has: {known}")
+
+
+def _maybe(name: str, known: Iterable[str]) -> str:
+    return f": {nearest(name, known)}"
 
 
 def experiment_names() -> list[str]:
@@ -176,120 +266,15 @@ def load_experiment(name: str) -> Experiment:
     ------
     InputError : no such experiment; a field that is wrong, with its name.
     """
-    path = Path(name) if name.endswith((".yaml", ".yml")) else FOLDER / f"{name}.yaml"
-    if not path.is_file():
-        known = experiment_names()
-        raise InputError(f"experiment {name!r}", "there is none of this name", nearest(name, known))
+    if name.endswith((".yaml", ".yml")):
+        path = Path(name)
+        if not path.is_file():
+            raise InputError(path, "there is no such file", "give an experiment's name, or a YAML file")
+    elif name in experiment_names():
+        path = FOLDER / f"{name}.yaml"
+    else:
+        raise InputError(
+            f"experiment {name!r}", "there is none of this name", nearest(name, experiment_names())
+        )
     experiment: Experiment = parse_model(Experiment, read_yaml(path).data, path)
     return experiment
-
-
-def plan(
-    experiment: Experiment,
-    setting: Setting,
-    *,
-    seeds: Sequence[int] | None = None,
-    steps: int | None = None,
-    change: Mapping[str, Any] | None = None,
-    controls: bool = True,
-) -> list[Planned]:
-    """Every run of an experiment.
-
-    Parameters
-    ----------
-    setting : `published` or `theorem`, wherever the published code departs from the theorem.
-    seeds : those to repeat with; None takes 0, 1, ... as many as the experiment has.
-    steps : of every training that has any; None keeps the experiment's.
-    change : paths and values that the base has instead of its own.
-    controls : with the further runs.
-
-    Raises
-    ------
-    InputError : a run that cannot be, with its experiment and what is wrong.
-    """
-    if setting not in experiment.as_:
-        known = ", ".join(experiment.as_)
-        raise InputError(f"experiment {experiment.name}", f"has no setting {setting}", f"it has {known}")
-    arms = {"main": Control(about="", change={}, vary=experiment.vary)}
-    if controls:
-        arms |= experiment.controls
-    repeated = range(experiment.seeds) if seeds is None else seeds
-    return [
-        planned
-        for arm, control in arms.items()
-        for at, own in _combinations(experiment.as_[setting].kept(control.vary))
-        for seed in repeated
-        for planned in _repetitions(
-            experiment, setting, arm, at, [change or {}, control.change, own], seed, steps
-        )
-    ]
-
-
-def _repetitions(
-    experiment: Experiment,
-    setting: Setting,
-    arm: str,
-    at: dict[str, Any],
-    changes: Sequence[Mapping[str, Any]],
-    seed: int,
-    steps: int | None,
-) -> Iterator[Planned]:
-    fields: dict[str, Any] = {}
-    for change in (experiment.base, experiment.as_[setting].change, *changes):
-        _merge(fields, change)
-    if steps is not None and fields.get("steps") != 0:
-        fields["steps"] = steps
-    where = f"experiment {experiment.name}, {arm} at {_shown(at)}"
-    if experiment.kind == "reacher":
-        from probe.experiments.reacher_sets import build_reacher_job  # loads the simulator
-
-        yield Planned(build_reacher_job({**fields, "seed": seed}, where=where), arm, at, seed, 0)
-        return
-    first = build_job({**fields, "seed": seed}, world_seed=seed, where=where)
-    yield Planned(first, arm, at, seed, 0)
-    restarts = experiment.restarts
-    if restarts is None or first.world.dim > restarts.up_to_dim or first.steps == 0:
-        return
-    for restart in range(1, restarts.count):
-        own = seed + RESTART_STRIDE * restart
-        world = own if setting == "published" else seed
-        yield Planned(
-            build_job({**fields, "seed": own}, world_seed=world, where=where), arm, at, seed, restart
-        )
-
-
-def _combinations(vary: Mapping[str, Sequence[Value]]) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    """Each combination of the axes' values: its labels, and the change of the base that it is."""
-    for values in itertools.product(*vary.values()):
-        labels = {axis: label_of(axis, value) for axis, value in zip(vary, values)}
-        change: dict[str, Any] = {}
-        for axis, value in zip(vary, values):
-            paths = value if isinstance(value, dict) else {axis: value}
-            _merge(change, {path: one for path, one in paths.items() if path != LABEL})
-        yield labels, change
-
-
-def label_of(axis: str, value: Value) -> Any:
-    """What a value is called: itself, or what a mapping says of itself."""
-    return value.get(LABEL, value.get(axis)) if isinstance(value, dict) else value
-
-
-def _merge(fields: dict[str, Any], change: Mapping[str, Any]) -> None:
-    """Take a change in: mappings are merged, paths with dots lead into them, the rest replaces."""
-    for path, value in change.items():
-        *outer, last = path.split(".")
-        inner = fields
-        for name in outer:
-            if not isinstance(inner.get(name), dict):
-                inner[name] = {}
-            inner = inner[name]
-        if isinstance(value, Mapping):
-            below = dict(inner[last]) if isinstance(inner.get(last), dict) else {}
-            _merge(below, value)
-            inner[last] = below
-        else:
-            inner[last] = value
-
-
-def _shown(at: Mapping[str, Any]) -> str:
-    return ", ".join(f"{axis} {value}" for axis, value in at.items()) or "its base"

@@ -112,11 +112,17 @@ def build_job(fields: Mapping[str, Any], *, world_seed: int, where: object) -> J
     InputError : a field that is wrong or lacks, named together with `where`.
     """
     whole = {key: dict(value) if isinstance(value, dict) else value for key, value in fields.items()}
-    world, network = whole.setdefault("world", {}), whole.setdefault("network", {"name": "mlp"})
+    world, network = whole.setdefault("world", {}), whole.setdefault("network", {})
+    for name, value in (("world", world), ("network", network)):
+        if not isinstance(value, dict):
+            raise InputError(
+                where, f"{name} is {value!r}, where it has fields", f"set {name}.name and others"
+            )
     mixing = world.get("mixing")
     if not isinstance(mixing, dict):
-        raise InputError(where, "has no world.mixing", "say which, for example {name: spiral}")
+        raise InputError(where, "has no world.mixing", "say which: world.mixing.name: spiral, for example")
     world["mixing"] = {**mixing, "seed": world_seed}
+    network.setdefault("name", "mlp")
     for name in ("observed_dim", "latent_dim") if network.get("name") == "mlp" else ("dim",):
         network.setdefault(name, world.get("dim"))
     if network.get("name") == "matched":

@@ -24,16 +24,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.synchronize import Event
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 import torch
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 
 from encoders.encoder import canonical_json
-from hardware.disk import disk_errors, write_atomically
+from hardware.disk import disk_errors, held_alone, write_atomically
 from hardware.errors import InputError
 from hardware.recording import Progress
-from hardware.workers import begin_worker, worker_died
+from hardware.schema import parse_model
+from hardware.workers import begin_worker, starting_workers, worker_died
 
 TELL_EVERY_S = 1.0
 
@@ -110,24 +111,52 @@ def result_path(to: str | Path, job: AnyJob) -> Path:
     return Path(to) / "runs" / f"{job.key}.json"
 
 
-def read_result(to: str | Path, job: AnyJob) -> dict[str, Any] | None:
+class Losses(BaseModel):
+    """The last batch's loss, the mean of the last tenth; None: not finite, or nothing was trained."""
+
+    model_config = ConfigDict(extra="allow", allow_inf_nan=False)
+
+    last: float | None
+    tail: float | None
+
+
+class Result(BaseModel):
+    """The content of a result's file; `job` is all that decided it."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+    job: dict[str, Any]
+    numbers: dict[str, float | None]
+    losses: Losses
+    seconds_of_training: float
+    machine: dict[str, Any]
+
+
+def read_result(to: str | Path, job: AnyJob) -> Result | None:
     """A job's result, None where there is none yet.
 
     Raises
     ------
     InputError : a file that is damaged or is another job's.
     """
-    path = result_path(to, job)
+    path, remedy = result_path(to, job), "remove it: it is then made again"
     try:
-        result = json.loads(path.read_text("utf-8"))
-        same = result["job"] == job.model_dump(mode="json") and isinstance(result["numbers"], dict)
+        content = json.loads(path.read_text("utf-8"), parse_constant=_no_number)
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InputError(path, f"cannot be read: {error}", "remove it: it is then made again") from None
-    if not same:
-        raise InputError(path, "is the result of another job", "remove it: it is then made again")
-    return dict(result)
+    except (OSError, ValueError, RecursionError) as error:
+        raise InputError(path, f"cannot be read: {error}", remedy) from None
+    try:
+        result: Result = parse_model(Result, content, path)
+    except InputError as error:
+        raise InputError(path, error.problem, remedy) from None
+    if result.job != job.model_dump(mode="json"):
+        raise InputError(path, "is the result of another job", remedy)
+    return result
+
+
+def _no_number(text: str) -> NoReturn:
+    raise ValueError(f"{text} is no number of JSON")
 
 
 def run_sweep(
@@ -162,13 +191,24 @@ def run_sweep(
     with disk_errors(to):
         for folder in ("runs", "checkpoints", "running"):
             (to / folder).mkdir(parents=True, exist_ok=True)
-        for old in (to / "running").glob("*.json"):
-            old.unlink()
+    with held_alone(to / "runs", "filled"):
+        return _run_missing(groups, perform, to, workers, progress, executor)
+
+
+def _run_missing(
+    groups: Sequence[Sequence[AnyJob]],
+    perform: Perform,
+    to: Path,
+    workers: int | None,
+    progress: Progress | None,
+    executor: Executor | None,
+) -> int:
     tasks = []
     for group in groups:
         missing = tuple(job for job in group if read_result(to, job) is None)
         if missing:
             tasks.append(Task(f"{missing[0].key}-{len(missing)}", missing, perform, str(to)))
+    _clear(to)
     if not tasks:
         return 0
     tasks.sort(key=lambda task: -sum(job.cost for job in task.jobs))
@@ -178,6 +218,16 @@ def run_sweep(
         with _processes(min(workers or _default_workers(), len(tasks))) as pool:
             _run_all(pool, tasks, to, progress)
     return sum(len(task.jobs) for task in tasks)
+
+
+def _clear(to: Path) -> None:
+    """Remove what sweeps that were killed have left and no later one would use."""
+    with disk_errors(to):
+        for old in (to / "running").glob("*.json"):
+            old.unlink()
+        for folder in (to / "checkpoints").iterdir():
+            if (to / "runs" / f"{folder.name.partition('-')[0]}.json").exists():
+                shutil.rmtree(folder, ignore_errors=True)  # a group is named after its first missing result
 
 
 def work(task: Task) -> str:
@@ -282,7 +332,8 @@ def _default_workers() -> int:
 
 def _run_all(executor: Executor, tasks: Sequence[Task], to: Path, progress: Progress | None) -> None:
     total = sum(task.run_steps for task in tasks)
-    pending: dict[Future[str], Task] = {executor.submit(work, task): task for task in tasks}
+    with starting_workers():
+        pending: dict[Future[str], Task] = {executor.submit(work, task): task for task in tasks}
     finished, told = 0, ""
     try:
         while pending:

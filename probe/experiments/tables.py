@@ -6,7 +6,7 @@ import csv
 import io
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,9 @@ import pyarrow.parquet as pq
 from scipy import stats
 
 from hardware.disk import disk_errors, write_atomically
-from probe.experiments.experiment import Experiment, Planned, Setting
+from probe.experiments.experiment import MAIN, Experiment, Setting
+from probe.experiments.numbers import reads_latents
+from probe.experiments.plan import Planned
 from probe.experiments.sweep import read_result
 
 Row = dict[str, Any]
@@ -89,7 +91,6 @@ def rows_of(planned: Sequence[Planned], to: str | Path) -> list[Row]:
         result = read_result(to, one.job)
         if result is None:
             continue
-        losses = result["losses"]
         rows.append(
             {
                 "arm": one.arm,
@@ -97,11 +98,11 @@ def rows_of(planned: Sequence[Planned], to: str | Path) -> list[Row]:
                 "seed": one.seed,
                 "restart": one.restart,
                 "job": one.job.key,
-                **result["numbers"],
-                "loss_last": losses["last"],
-                "loss_tail": losses["tail"],
-                "seconds_of_training": result["seconds_of_training"],
-                "machine": result["machine"],
+                **result.numbers,
+                "loss_last": result.losses.last,
+                "loss_tail": result.losses.tail,
+                "seconds_of_training": result.seconds_of_training,
+                "machine": result.machine,
             }
         )
     return rows
@@ -141,7 +142,7 @@ def cells(experiment: Experiment, setting: Setting, rows: Sequence[Row]) -> list
             if summary is not None:
                 numbers[name] = summary
         failed = sum(row.get("r2_hz") is None for row in members)
-        theirs = _theirs(experiment, at) if arm == "main" else {}
+        theirs = _theirs(experiment.published, at) if arm == MAIN else {}
         found.append(Cell(arm, at, numbers, len(members), failed, theirs))
     return found
 
@@ -154,11 +155,38 @@ def _axes(experiment: Experiment) -> list[str]:
     return list(dict.fromkeys(every))
 
 
-def _theirs(experiment: Experiment, at: Mapping[str, Any]) -> dict[str, float]:
-    for entry in experiment.published:
-        if all(axis not in entry or entry[axis] == value for axis, value in at.items()):
-            return {name: value for name, value in entry.items() if name not in at and value is not None}
+def _theirs(published: Sequence[Mapping[str, Any]], at: Mapping[str, Any]) -> dict[str, float]:
+    for entry in published:
+        if all(entry[axis] == value for axis, value in at.items()):
+            return {name: value for name, value in entry.items() if name not in at}
     return {}
+
+
+def chosen(experiment: Experiment, setting: Setting, found: Sequence[Cell]) -> list[Cell]:
+    """At each place of the other axes the cell whose deciding number is greatest, beside the paper's choice.
+
+    Nothing for an experiment that chooses nothing, and none of a place where no cell has that number.
+    """
+    choose = experiment.choose
+    if choose is None or setting not in choose.by:
+        return []
+    best: dict[tuple[Any, ...], Cell] = {}
+    by = choose.by[setting]
+    for cell in found:
+        if cell.arm == MAIN and by in cell.numbers:
+            place = tuple(value for axis, value in cell.at.items() if axis != choose.axis)
+            held = best.get(place)
+            if held is None or cell.numbers[by].mean > held.numbers[by].mean:
+                best[place] = cell
+    return [
+        replace(
+            cell,
+            theirs=_theirs(
+                choose.published, {axis: value for axis, value in cell.at.items() if axis != choose.axis}
+            ),
+        )
+        for cell in best.values()
+    ]
 
 
 # -- files -------------------------------------------------------------------------------------------------
@@ -188,6 +216,7 @@ def results_json(
     experiment: Experiment, setting: Setting, rows: Sequence[Row], found: Sequence[Cell]
 ) -> dict[str, Any]:
     """What was found, in one JSON object: each cell's numbers with every seed's own, theirs, the machines."""
+    picked = chosen(experiment, setting, found)
     machines = {json.dumps(row["machine"], sort_keys=True) for row in rows}
     return {
         "schema": "jointprobe-sweep/1",
@@ -196,21 +225,23 @@ def results_json(
         "as": setting,
         "machines": [json.loads(machine) for machine in sorted(machines)],
         "seconds_of_training": round(sum(row["seconds_of_training"] for row in rows), 1),
-        "cells": [
-            {
-                "arm": cell.arm,
-                "at": cell.at,
-                "seeds": cell.seeds,
-                "diverged": cell.failed,
-                "numbers": {
-                    name: {"mean": one.mean, "low": one.low, "high": one.high, "values": list(one.values)}
-                    for name, one in cell.numbers.items()
-                    if name != "seconds_of_training"
-                },
-                "theirs": cell.theirs,
-            }
-            for cell in found
-        ],
+        "cells": [_cell_json(cell) for cell in found],
+        **({"chosen": [_cell_json(cell) for cell in picked]} if picked else {}),
+    }
+
+
+def _cell_json(cell: Cell) -> dict[str, Any]:
+    return {
+        "arm": cell.arm,
+        "at": cell.at,
+        "seeds": cell.seeds,
+        "diverged": cell.failed,
+        "numbers": {
+            name: {"mean": one.mean, "low": one.low, "high": one.high, "values": list(one.values)}
+            for name, one in cell.numbers.items()
+            if name != "seconds_of_training"
+        },
+        "theirs": cell.theirs,
     }
 
 
@@ -244,49 +275,82 @@ def _summary_csv(found: Sequence[Cell]) -> bytes:
 
 def markdown(experiment: Experiment, setting: Setting, found: Sequence[Cell]) -> str:
     """The table that people read: R2 and orthogonality error, theirs beside ours, controls below."""
-    axes = list(dict.fromkeys(axis for cell in found for axis in cell.at))
-    shown = experiment.shown
-    compared = [name for name in shown if any(name in cell.theirs for cell in found)]
-    heads = ["", *(axis.rpartition(".")[2] for axis in axes)]
-    for name in shown:
-        heads += [f"{name}, theirs", "ours"] if name in compared else [name]
     lines = [
         f"# {experiment.title} (as: {setting})",
         "",
         experiment.about.strip(),
         "",
-        _line(heads),
-        _line(["---"] * len(heads)),
+        *_table(found, experiment.shown),
     ]
-    for cell in found:
-        values = ["" if cell.arm == "main" else cell.arm, *(_plain(cell.at.get(axis)) for axis in axes)]
-        for name in shown:
-            ours = cell.numbers.get(name)
-            values += [_plain(cell.theirs.get(name))] if name in compared else []
-            lost = "diverged" if cell.failed == cell.seeds else ""
-            # an R2 of nearly 1 is told by its distance from it
-            values.append(lost if ours is None else ours.shown(6 if 0 < 1 - ours.mean < 1e-3 else 4))
-        if 0 < cell.failed < cell.seeds:
-            values[0] += f" ({cell.failed} of {cell.seeds} diverged)"
-        lines.append(_line(values))
     counts = sorted({cell.seeds for cell in found})
     lines += [
         "",
         f"Seeds a cell: {', '.join(map(str, counts))}. In brackets 95 %: t, of the mean over seeds.",
     ]
-    apart = [
-        (name, ours.mean - cell.theirs[name])
-        for cell in found
-        for name, ours in cell.numbers.items()
-        if name in cell.theirs and name.startswith("r2")
-    ]
-    if apart:
-        near = sum(abs(one) <= CLOSE for _, one in apart)
-        lines.append(f"R2 within {CLOSE} of theirs: {near} of {len(apart)}.")
+    lines += _closeness(found, experiment.shown)
     for name, control in experiment.controls.items():
         if any(cell.arm == name for cell in found):
             lines.append(f"{name}: {control.about}")
+    picked = chosen(experiment, setting, found)
+    if picked and experiment.choose is not None:
+        axis, by = experiment.choose.axis.rpartition(".")[2], experiment.choose.by[setting]
+        published = [
+            name for entry in experiment.choose.published for name in entry if name not in picked[0].at
+        ]
+        names = list(dict.fromkeys([by, *experiment.shown, *published]))
+        values = ", ".join(map(_plain, _values(found, experiment.choose.axis)))
+        lines += [
+            "",
+            f"## The {axis} of the greatest {by}",
+            "",
+            f"Of {values}, by the mean over seeds.",
+            "",
+            *_table(picked, names),
+            "",
+            *_closeness(picked, names),
+        ]
     return "\n".join(lines) + "\n"
+
+
+def _closeness(found: Sequence[Cell], names: Sequence[str]) -> list[str]:
+    """A line about how many R2 are near theirs; of x, which no training touches, none is counted."""
+    apart = [
+        cell.numbers[name].mean - cell.theirs[name]
+        for cell in found
+        for name in names
+        if reads_latents(name) and name in cell.theirs and name in cell.numbers
+    ]
+    near = sum(abs(one) <= CLOSE for one in apart)
+    return [f"R2 between latents and encodings within {CLOSE} of theirs: {near} of {len(apart)}."] * bool(
+        apart
+    )
+
+
+def _values(found: Sequence[Cell], axis: str) -> list[Any]:
+    return list(dict.fromkeys(cell.at[axis] for cell in found if cell.arm == MAIN))
+
+
+def _table(found: Sequence[Cell], names: Sequence[str]) -> list[str]:
+    """A line a cell: its place, then the numbers of these names, theirs before ours where there are any."""
+    axes = list(dict.fromkeys(axis for cell in found for axis in cell.at))
+    compared = [name for name in names if any(name in cell.theirs for cell in found)]
+    heads = ["", *(axis.rpartition(".")[2] for axis in axes)]
+    for name in names:
+        heads += [f"{name}, theirs", f"{name}, ours"] if name in compared else [name]
+    lines = [_line(heads), _line(["---"] * len(heads))]
+    for cell in found:
+        values = ["" if cell.arm == MAIN else cell.arm, *(_plain(cell.at.get(axis)) for axis in axes)]
+        for name in names:
+            ours = cell.numbers.get(name)
+            values += [_plain(cell.theirs.get(name))] if name in compared else []
+            lost = "diverged" if cell.failed == cell.seeds else ""
+            # an R2 of nearly 1 is told by its distance from it
+            nearly = ours is not None and name.startswith("r2") and 0 < 1 - ours.mean < 1e-3
+            values.append(lost if ours is None else ours.shown(6 if nearly else 4))
+        if 0 < cell.failed < cell.seeds:
+            values[0] += f" ({cell.failed} of {cell.seeds} diverged)"
+        lines.append(_line(values))
+    return lines
 
 
 def _line(values: Sequence[str]) -> str:

@@ -16,6 +16,7 @@ import h5py
 import numpy as np
 import pytest
 
+from hardware.disk import held_alone
 from hardware.errors import InputError
 from sim import reacher_frames, reacher_pairs
 from sim.reacher_draws import PAIRS_PER_EPISODE, Draw, draw_evaluation, draw_ou, draw_trajectory
@@ -358,7 +359,7 @@ def test_another_opengl_does_not_go_on(tmp_path: Path, fast: type[FastImages]) -
 
 def test_two_do_not_write_at_once(tmp_path: Path, fast: type[FastImages]) -> None:
     (tmp_path / "set").mkdir()
-    with reacher_pairs._alone(tmp_path / "set"):
+    with held_alone(tmp_path / "set", "written"):
         with pytest.raises(InputError, match="being written by another process"):
             write_pair_set(draw_ou((0.5,), 100), tmp_path / "set")
 

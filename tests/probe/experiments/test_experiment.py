@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from hardware import InputError
-from probe.experiments.experiment import Experiment, experiment_names, load_experiment, plan
+from probe.experiments.experiment import Experiment, experiment_names, load_experiment
 from probe.experiments.jobs import Job, groups
+from probe.experiments.numbers import NUMBERS
+from probe.experiments.plan import fitting, plan
 from sim.mixings import Mixings
 from tests.probe.experiments.small import SMALL, write_small
 
@@ -39,7 +41,7 @@ def test_every_experiment_that_ships_can_be_planned(name: str, setting: str) -> 
         ):  # what is trained together can be mixed together
             Mixings(tuple(job.world.mixing for job in group), group[0].world.dim)
     unknown = {name for entry in experiment.published for name in entry} - set(main[0].at)
-    assert all(name.startswith(("r2_", "orthogonality_error", "procrustes")) for name in unknown)
+    assert unknown <= set(NUMBERS[experiment.kind])
 
 
 def _fits(entry: dict[str, Any], at: dict[str, Any]) -> bool:
@@ -162,8 +164,40 @@ def test_groups_hold_jobs_that_can_be_trained_together(small: Experiment) -> Non
         ("name: small", "name: ../small", "field 'name'"),
         (
             "- {mixing: banana, objective: sigreg,",
-            "- {mixin: banana,",
-            "published has mixin, which is neither",
+            "- {mixing: banana, objective: sigreg, r2_hz_inn: 0.5,",
+            "published has r2_hz_inn, which is neither an axis nor a number: did you mean r2_hz_in",
+        ),
+        (
+            "- {mixing: banana, objective: sigreg,",
+            "- {mixing: banana,",
+            "published has an entry without objective",
+        ),
+        (
+            "- {mixing: banana, objective: sigreg,",
+            "- {mixing: apple, objective: sigreg,",
+            "published has mixing apple, which no run has: it has banana, coupling",
+        ),
+        ("r2_hz_in: 0.5", "r2_hz_in: high", "published has r2_hz_in 'high', which is no number"),
+        ("r2_hz_in: 0.5", "r2_hz_in: true", "published has r2_hz_in True, which is no number"),
+        ("shown: [r2_hz_in", "shown: [r2_in", "shown has r2_in, which is no number of a run: did you mean"),
+        ("  untrained:", "  main:", "a control cannot be called main"),
+        ("label: coupling, ", "label: banana, ", "vary: mixing has two values that are called banana"),
+        ("label: coupling, ", "", "vary: mixing has a value that needs a name"),
+        ("label: coupling, ", "label: [1], ", "vary: mixing has a value that needs a name"),
+        (
+            "weight_decay: 0}}",
+            "weight_decay: 0}, without: {mixing: [bananas]}}",
+            "theorem, without has mixing bananas, which no run has: it has banana, coupling",
+        ),
+        (
+            "weight_decay: 0}}",
+            "weight_decay: 0}, without: {mixed: [banana]}}",
+            "without has mixed banana, which no run has: there is no such axis",
+        ),
+        (
+            "network: {name: mlp, hidden: [8]}}",
+            "network: mlp}",
+            "network is 'mlp', where it has fields - set network.name",
         ),
         ("  published: {change", "  publish: {change", "as"),
     ],
@@ -180,6 +214,90 @@ def test_what_is_wrong_is_named(tmp_path: Path, old: str, new: str, message: str
         plan(load_experiment(str(path)), "published")
 
 
-def test_an_experiment_that_there_is_not() -> None:
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"seed": 3}, "takes seed from the seeds - say which: --seeds 0,3,7"),
+        ({"world.mixing.seed": 3}, "takes world.mixing.seed from the seeds"),
+        ({"lam": 0.3}, "varies objective, which decides lam - say which values: --vary objective="),
+        ({"network.hidden": [4]}, "varies mixing, which decides network.hidden"),
+        ({"world.mixing.name": "spiral"}, "varies mixing, which decides world.mixing.name"),
+        ({"world": "flat"}, "varies mixing, which decides world"),
+    ],
+)
+def test_a_change_that_would_be_undone_is_refused(
+    small: Experiment, change: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        plan(small, "published", change=change)
+    grid = load_experiment("grid")
+    with pytest.raises(
+        InputError, match=r"world is 'flat', where it has fields of its own - set world.source"
+    ):
+        plan(grid.model_copy(update={"vary": {"lam": [0.1]}}), "published", change={"world": "flat"})
+
+
+def test_an_axis_that_does_nothing_is_refused() -> None:
+    message = (
+        "has the same run at lam 0.5, world.rho 0.3 and at lam 0.1, world.rho 0.3 - give one value of lam"
+    )
+    with pytest.raises(InputError, match=message):
+        plan(load_experiment("grid"), "published", change={"objective": "infonce"})
+
+
+def test_a_setting_that_leaves_no_run_is_refused() -> None:
+    heavy = load_experiment("gennorm").varied({"world.source.alpha": [0.5]})
+    assert plan(heavy, "published")
+    with pytest.raises(
+        InputError, match=r"has no run left as theorem, which leaves out values of world.source"
+    ):
+        plan(heavy, "theorem")
+
+
+def test_a_value_given_twice_is_refused(small: Experiment) -> None:
+    for axis, values in (("mixing", ["banana", "banana"]), ("objective", ["infonce", "infonce"])):
+        with pytest.raises(InputError, match=f"{axis} has two values that are called"):
+            small.varied({axis: values})
+    with pytest.raises(InputError, match="lam has two values that are called 1"):
+        load_experiment("grid").varied({"lam": [1, 1.0]})
+    with pytest.raises(InputError, match="lam has nan, which is no number"):
+        load_experiment("grid").varied({"lam": [float("nan")]})
+
+
+def test_controls_follow_an_axis_that_they_share() -> None:
+    def arms(dims: list[int]) -> dict[str, set[int]]:
+        found: dict[str, set[int]] = {}
+        for one in plan(load_experiment("scaling").varied({"world.dim": dims}), "published", seeds=[0]):
+            found.setdefault(one.arm, set()).add(one.at["world.dim"])
+        return found
+
+    some = arms([2, 4, 16])
+    assert some == {
+        "main": {2, 4, 16},
+        "no regulariser": {2, 16},
+        "untrained": {2, 16},
+        "wider kernel": {2, 16},
+    }
+    # none of theirs: they take the new ones, less the one whose values bring a width with them
+    assert arms([4, 6]) == {"main": {4, 6}, "no regulariser": {4, 6}, "untrained": {4, 6}}
+
+
+def test_all_experiments_take_what_fits_them() -> None:
+    every = [load_experiment(name) for name in experiment_names()]
+    change = {"batch_size": 64, "epochs": 2}
+    fits = {
+        one.name: (axes, its) for one, axes, its in fitting(every, {"world.dim": [4], "lam": [0.1]}, change)
+    }
+    assert fits["scaling"] == ({"world.dim": [4]}, {"batch_size": 64})
+    assert fits["grid"] == ({"lam": [0.1]}, {"batch_size": 64}) and fits["reacher"] == ({}, {"epochs": 2})
+    with pytest.raises(InputError, match=r"--vary wrold.dim: fits no experiment"):
+        fitting(every, {"wrold.dim": [4]}, {})
+    with pytest.raises(InputError, match="--set batchsize: fits no experiment"):
+        fitting(every, {}, {"batchsize": 4})
+
+
+def test_an_experiment_that_there_is_not(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"none.yaml: there is no such file"):
+        load_experiment(str(tmp_path / "none.yaml"))
     with pytest.raises(InputError, match="there is none of this name - did you mean scaling"):
         load_experiment("scalin")

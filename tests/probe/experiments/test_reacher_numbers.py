@@ -10,6 +10,7 @@ from sklearn.linear_model import LinearRegression
 from sklearn.metrics import r2_score
 
 from encoders.pair_training import PairRecipe
+from probe.experiments.numbers import LOSSES, NUMBERS
 from probe.experiments.reacher import ReacherJob, States, measured, train_and_measure
 
 
@@ -35,6 +36,7 @@ def test_the_numbers_are_scikit_learns() -> None:
     rng = np.random.default_rng(0)
     fit, new, own = (painted(rng.normal(scale=s, size=(400, 2))) for s in (0.5, 1.0, 0.5))
     found = measured(Angles(), fit, new, own)  # type: ignore[arg-type]
+    assert {*found, *LOSSES} == set(NUMBERS["reacher"])  # whatever a file may name is there
     h_fit, h, h_own = (Angles().encode(images[:, None]) for images, _ in (fit, new, own))
     there, back = LinearRegression().fit(h_fit, fit[1]), LinearRegression().fit(fit[1], h_fit)
     assert found["r2_hz"] == pytest.approx(

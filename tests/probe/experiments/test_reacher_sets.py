@@ -10,7 +10,8 @@ import pytest
 
 from hardware import InputError
 from probe.cli import main
-from probe.experiments.experiment import load_experiment, plan
+from probe.experiments.experiment import load_experiment
+from probe.experiments.plan import plan
 from probe.experiments.reacher_sets import build_reacher_job, make_sets
 from sim.reacher_pairs import PairSet
 
@@ -94,7 +95,10 @@ def test_a_small_sweep_ends_with_a_table(tmp_path: Path, capsys: pytest.CaptureF
     result = json.loads(capsys.readouterr().out)
     cells = result["experiments"][0]["results"]["cells"]
     assert result["new"] == 2 and [cell["at"]["data"] for cell in cells] == ["rho 0.9", "delta 8"]
-    assert cells[0]["theirs"]["r2_hz"] == 0.904 and cells[1]["theirs"]["r2_hz_0"] == 0.8
+    assert cells[0]["theirs"] == {"r2_hz": 0.904} and cells[1]["theirs"] == {}
+    picked = result["experiments"][0]["results"]["chosen"]  # Table 2, of the lambda that each chose
+    assert [cell["theirs"].get("r2_hz_0") for cell in picked] == [None, 0.8]
+    assert [cell["numbers"] for cell in picked] == [cell["numbers"] for cell in cells]
     assert {"r2_hz", "r2_hz_own", "r2_hz_sincos", "procrustes"} <= cells[0]["numbers"].keys()
     made = {path.name for path in (tmp_path / "to/reacher-published").iterdir()}
     assert {"table.md", "reacher.png", "results.json"} <= made

@@ -20,8 +20,10 @@ import torch
 
 from hardware import InputError
 from probe.experiments import sweep
-from probe.experiments.experiment import load_experiment, plan
+from probe.experiments.experiment import load_experiment
 from probe.experiments.jobs import Job, groups
+from probe.experiments.numbers import LOSSES, NUMBERS
+from probe.experiments.plan import plan
 from probe.experiments.sweep import Task, read_result, result_path, work
 from probe.experiments.training import measured, perform, trained
 from tests.probe.experiments.small import SMALL, write_small
@@ -72,10 +74,11 @@ def test_every_job_gets_its_result_and_nothing_is_left_behind(jobs: list[Job], s
     assert {path.stem for path in (swept / "runs").iterdir()} == {job.key for job in jobs}
     assert not list((swept / "checkpoints").iterdir()) and not list((swept / "running").iterdir())
     result = read_result(swept, jobs[0])
-    assert result is not None and Job.model_validate(result["job"]) == jobs[0]
-    assert result["machine"]["torch"] == torch.__version__
-    assert 0 < result["numbers"]["r2_hz_in"] <= 1 and result["losses"]["last"] > 0
-    assert result["losses"]["steps"][-1] == jobs[0].steps
+    assert result is not None and Job.model_validate(result.job) == jobs[0]
+    assert result.machine["torch"] == torch.__version__
+    assert 0 < (result.numbers["r2_hz_in"] or 0) <= 1 and (result.losses.last or 0) > 0
+    assert result.losses.model_dump()["steps"][-1] == jobs[0].steps
+    assert {*result.numbers, *LOSSES} == set(NUMBERS["worlds"])  # whatever a file may name is there
 
 
 def test_what_is_done_is_not_done_again(jobs: list[Job], swept: Path) -> None:
@@ -135,22 +138,69 @@ def test_a_rotation_is_found_by_every_number(jobs: list[Job]) -> None:
     assert flat["orthogonality_error"] == pytest.approx(1) and flat["shape_error"] is None
 
 
-@pytest.mark.parametrize("content", ["{", "[]", "{}", '{"job": {}, "numbers": {}}'])
-def test_a_damaged_result_is_named(jobs: list[Job], tmp_path: Path, content: str) -> None:
+@pytest.mark.parametrize(
+    ("damage", "told"),
+    [
+        (lambda text: "{", "cannot be read"),
+        (lambda text: "[" * 100_000, "cannot be read"),
+        (lambda text: "[]", "dictionary"),
+        (lambda text: "{}", "field 'job'"),
+        (
+            lambda text: text.replace('"r2_hz_in": ', '"r2_hz_in": NaN, "was": ', 1),
+            "NaN is no number of JSON",
+        ),
+        (lambda text: text.replace('"r2_hz_in": ', '"r2_hz_in": "high", "was": ', 1), "numbers.r2_hz_in"),
+        (lambda text: text.replace('"tail"', '"tale"', 1), "field 'losses.tail'"),
+        (lambda text: text.replace('"machine"', '"machines"', 1), "unknown key 'machines'"),
+        (lambda text: text.replace('"seed": 0', '"seed": 1', 1), "is the result of another job"),
+    ],
+)
+def test_a_damaged_result_is_named(
+    jobs: list[Job], swept: Path, tmp_path: Path, damage: Callable[[str], str], told: str
+) -> None:
     path = result_path(tmp_path, jobs[0])
     path.parent.mkdir(parents=True)
-    path.write_text(content)
+    whole = result_path(swept, jobs[0]).read_text()
+    path.write_text(damage(whole))
+    assert path.read_text() != whole
     with pytest.raises(InputError, match="remove it: it is then made again") as stopped:
         run_sweep(jobs[:1], tmp_path, executor=Inline())
-    assert str(path) in str(stopped.value)
+    assert str(path) in str(stopped.value) and told in str(stopped.value)
+
+
+def test_two_sweeps_of_one_folder_do_not_meet(jobs: list[Job], swept: Path) -> None:
+    inside: list[str] = []
+
+    class Second(Inline):
+        def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+            with pytest.raises(InputError, match="is being filled by another process - wait for it") as told:
+                run_sweep(jobs[:1], swept, executor=Inline())
+            inside.append(str(told.value))
+            return super().submit(fn, *args, **kwargs)
+
+    result_path(swept, jobs[0]).unlink()
+    assert run_sweep(jobs[:1], swept, executor=Second()) == 1 and len(inside) == 1
+    assert run_sweep(jobs[:1], swept, executor=Inline()) == 0  # and the folder is free again
+
+
+def test_what_a_killed_sweep_left_is_removed_where_it_is_of_no_use(jobs: list[Job], tmp_path: Path) -> None:
+    run_sweep(jobs[:1], tmp_path, executor=Inline())
+    done, under_way = (tmp_path / "checkpoints" / f"{job.key}-1" for job in jobs[:2])
+    for folder in (done, under_way):
+        folder.mkdir()
+        (folder / "state.pt").write_bytes(b"...")
+    (tmp_path / "running" / "old.json").write_text("{}")
+    assert run_sweep(jobs[:1], tmp_path, executor=Inline()) == 0
+    assert not done.exists() and under_way.exists() and not list((tmp_path / "running").iterdir())
 
 
 def test_a_run_that_diverges_has_no_numbers_and_spoils_no_other(jobs: list[Job], tmp_path: Path) -> None:
     wild = [job.model_copy(update={"learning_rate": 1e30}) for job in jobs[:1]]
     run_sweep([*wild, jobs[1]], tmp_path, executor=Inline())
     result = read_result(tmp_path, wild[0])
-    assert result is not None and result["numbers"] == {} and result["losses"]["last"] is None
-    assert read_result(tmp_path, jobs[1])["numbers"]  # type: ignore[index]
+    assert result is not None and result.numbers == {} and result.losses.last is None
+    beside = read_result(tmp_path, jobs[1])
+    assert beside is not None and beside.numbers
 
 
 def test_what_a_worker_raises_is_raised_and_the_rest_is_kept(
@@ -170,7 +220,8 @@ def test_what_a_worker_raises_is_raised_and_the_rest_is_kept(
 SCRIPT = """
 import sys
 from tests.probe.experiments.small import *
-from probe.experiments.experiment import load_experiment, plan
+from probe.experiments.experiment import load_experiment
+from probe.experiments.plan import plan
 from probe.experiments.jobs import groups
 from probe.experiments.sweep import run_sweep
 from probe.experiments.training import perform

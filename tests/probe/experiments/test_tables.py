@@ -12,9 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 from scipy import stats
 
-from probe.experiments.experiment import Experiment, load_experiment
-from probe.experiments.tables import Summary, cells, of_best_restarts, write_tables
-from tests.probe.experiments.small import write_small
+from hardware import InputError
+from probe.experiments.experiment import Choose, Experiment, load_experiment
+from probe.experiments.tables import Summary, cells, chosen, of_best_restarts, write_tables
+from tests.probe.experiments.small import SMALL, write_small
 
 
 def row(mixing: str, objective: str, seed: int, r2: float | None, **more: Any) -> dict[str, Any]:
@@ -93,7 +94,7 @@ def test_files_that_others_read(small: Experiment, tmp_path: Path) -> None:
     assert (result["cells"][1]["diverged"], result["cells"][1]["numbers"]) == (1, {})
     text = (tmp_path / "out/table.md").read_text()
     assert "| 0.5 | 0.5100 [" in text and "| diverged |" in text
-    assert "R2 within 0.02 of theirs: 1 of 1." in text
+    assert "R2 between latents and encodings within 0.02 of theirs: 1 of 1." in text
     assert "r2_hz, theirs" not in text  # the paper has no such number
 
 
@@ -102,3 +103,63 @@ def test_a_seed_that_diverged_hides_no_other(small: Experiment, tmp_path: Path) 
     (cell,) = write_tables(small, "published", rows, tmp_path / "out")
     assert (cell.failed, cell.seeds, cell.numbers["r2_hz_in"].values) == (1, 2, (0.6,))
     assert "(1 of 2 diverged) | banana" in (tmp_path / "out/table.md").read_text()
+
+
+def test_of_one_axis_the_best_value_is_chosen_at_each_place_of_the_others(
+    small: Experiment, tmp_path: Path
+) -> None:
+    picks = Choose(
+        axis="objective",
+        by={"published": "r2_hz_in", "theorem": "r2_hz"},
+        published=[{"mixing": "banana", "r2_hz": 0.52, "r2_zh": 0.3}],
+    )
+    choosing = small.model_copy(update={"choose": picks})
+    rows = [
+        row("banana", "sigreg", 0, 0.4, r2_zh=0.2),
+        row("banana", "sigreg", 1, 0.5, r2_zh=0.4),
+        row("banana", "infonce", 0, 0.6, r2_hz=0.1),
+        row("banana", "infonce", 1, 0.8, r2_hz=0.3),
+        row("coupling", "sigreg", 0, None),
+        row("coupling", "infonce", 0, 0.1),
+        {**row("banana", "sigreg", 0, 0.99), "arm": "untrained"},
+    ]
+    found = write_tables(choosing, "published", rows, tmp_path / "out")
+    by_fit, by_new = (chosen(choosing, setting, found) for setting in ("published", "theorem"))  # type: ignore[arg-type]
+    assert [(one.at["mixing"], one.at["objective"]) for one in by_fit] == [
+        ("banana", "infonce"),
+        ("coupling", "infonce"),
+    ]
+    assert [one.at["objective"] for one in by_new] == ["sigreg", "infonce"]
+    assert by_fit[0].theirs == {"r2_hz": 0.52, "r2_zh": 0.3} and by_fit[1].theirs == {}
+    assert chosen(small, "published", found) == []
+    text = (tmp_path / "out/table.md").read_text()
+    below = text[text.index("## The objective of the greatest r2_hz_in") :]
+    assert "Of sigreg, infonce, by the mean over seeds." in below and "| banana | infonce |" in below
+    assert "within 0.02 of theirs: 0 of 1." in below and "sigreg |" not in below
+    written = json.loads((tmp_path / "out/results.json").read_text())["chosen"]
+    assert [one["at"]["objective"] for one in written] == ["infonce", "infonce"]
+
+
+def test_what_no_training_touches_and_what_nobody_sees_counts_for_nothing(tmp_path: Path) -> None:
+    text = SMALL.replace("shown: [r2_hz_in, r2_hz]", "shown: [r2_hz_in, r2_xz]")
+    text = text.replace("r2_hz_in: 0.5}", "r2_hz_in: 0.5, r2_xz: 0.7, r2_zh: 0.1}")
+    experiment = load_experiment(str(write_small(tmp_path, text)))
+    write_tables(experiment, "published", [row("banana", "sigreg", 0, 0.49, r2_xz=0.7, r2_zh=0.1)], tmp_path)
+    assert "within 0.02 of theirs: 1 of 1." in (tmp_path / "table.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("axis: objectives", "choose has the axis objectives, which vary has not: did you mean objective"),
+        ("by: {published: r2_h}", "choose has r2_h, which is no number of a run: did you mean r2_zh"),
+        ("published: [{mixing: bananas}]", "published has mixing bananas, which no run has"),
+        ("published: [{r2_hz: 1}]", "published has an entry without mixing"),
+    ],
+)
+def test_a_choice_that_cannot_be_is_named(tmp_path: Path, change: str, message: str) -> None:
+    right = {"axis": "axis: objective", "by": "by: {published: r2_hz}"}
+    lines = {**right, change.partition(":")[0]: change}
+    path = write_small(tmp_path, SMALL + "choose:\n" + "".join(f"  {line}\n" for line in lines.values()))
+    with pytest.raises(InputError, match=message):
+        load_experiment(str(path))
