@@ -29,6 +29,7 @@ class CnnArchitecture(BaseModel):
     name: Literal["cnn"] = "cnn"
     latent_dim: int = Field(ge=1, le=4096)
     trunk: Trunk = "own"
+    batch_norm: bool = Field(default=True, exclude_if=bool)  # hashes older than the field stay as they are
 
 
 class CnnPreprocessing(BaseModel):
@@ -65,19 +66,26 @@ class Cnn(nn.Module):
     ----------
     views : number of views V.
     latent_dim : D.
+    batch_norm : without it the BN above are left out: a control, since training may then collapse.
     generator : source of the initial weights; U(-1/sqrt(fan_in), 1/sqrt(fan_in)), torch's own rule.
     """
 
     def __init__(
-        self, views: int, latent_dim: int, trunk: Trunk = "own", *, generator: torch.Generator
+        self,
+        views: int,
+        latent_dim: int,
+        trunk: Trunk = "own",
+        *,
+        batch_norm: bool = True,
+        generator: torch.Generator,
     ) -> None:
         super().__init__()
         self.views = views
         with torch.device("meta"):  # no memory and no draw from the global generator
-            self.trunks = nn.ModuleList([_trunk() for _ in range(views if trunk == "own" else 1)])
+            self.trunks = nn.ModuleList([_trunk(batch_norm) for _ in range(views if trunk == "own" else 1)])
             self.head = nn.Sequential(
                 nn.Linear(FEATURES * views, FEATURES),
-                nn.BatchNorm1d(FEATURES),
+                *([nn.BatchNorm1d(FEATURES)] if batch_norm else []),
                 nn.GELU(),
                 nn.Linear(FEATURES, latent_dim),
             )
@@ -102,13 +110,13 @@ class Cnn(nn.Module):
         return self.head(torch.cat(features, dim=1))
 
 
-def _trunk() -> nn.Sequential:
+def _trunk(batch_norm: bool) -> nn.Sequential:
     layers: list[nn.Module] = []
     before = 3
     for channels in CHANNELS:
         layers += [
             nn.Conv2d(before, channels, kernel_size=4, stride=2, padding=1),
-            nn.BatchNorm2d(channels),
+            *([nn.BatchNorm2d(channels)] if batch_norm else []),
             nn.GELU(),
         ]
         before = channels
@@ -177,7 +185,13 @@ class CnnEncoder(Encoder):
         height, width = prepared.image_size
         if not (16 <= height <= 4096 and 16 <= width <= 4096):  # four halvings need 16 pixels
             raise InputError(f"{where}, preprocessing", f"image_size {height}x{width} is not in 16..4096")
-        network = Cnn(len(views), shape.latent_dim, shape.trunk, generator=torch.Generator())
+        network = Cnn(
+            len(views),
+            shape.latent_dim,
+            shape.trunk,
+            batch_norm=shape.batch_norm,
+            generator=torch.Generator(),
+        )
         load_exactly(network, tensors, where)
         return cls(network, views, shape, prepared, kind, device)
 

@@ -27,10 +27,13 @@ from encoders.recipes import CnnRecipe, recipe_sha256, seeded
 from encoders.training_frames import channel_statistics
 from encoders.training_loop import Reporting, StepLoss, batch_of_step, run_steps
 from encoders.training_state import CHECKPOINT
+from encoders.untrained import CALIBRATE_AT_ONCE, calibrate_batch_norm, whole_batches
 from hardware.disk import disk_errors
 from hardware.errors import InputError
 
 VIEW = "camera"
+UNTRAINED_IMAGES = 4096
+"""Most images on which the batch norm of an untrained network is measured."""
 
 
 class PairRecipe(CnnRecipe):
@@ -39,8 +42,9 @@ class PairRecipe(CnnRecipe):
     latent_dim: int = Field(default=2, ge=1, le=4096)
     lam: float = Field(default=5e-2, ge=0.0, le=1.0)
     batch_size: int = Field(default=256, ge=2, le=65536)
-    steps: int = Field(default=39_000, ge=1, le=10_000_000)
-    """100 epochs of 390 whole batches."""
+    steps: int = Field(default=39_000, ge=0, le=10_000_000)
+    """100 epochs of 390 whole batches; 0 is the untrained network, its batch norm measured on the images."""
+    batch_norm: bool = Field(default=True, exclude_if=bool)  # hashes older than the field stay as they are
     precision: Literal["fp32", "bf16"] = "fp32"
     """Of products and convolutions; weights and losses are fp32 always."""
 
@@ -95,7 +99,7 @@ def train_on_pairs(
     height, width = images[pairs[:1, 0]].shape[1:3]
     preprocessing = CnnPreprocessing(image_size=(height, width), mean=mean, std=std)
     normalise = Normaliser(preprocessing, device)
-    network = Cnn(1, recipe.latent_dim, generator=seeded(recipe.seed, 0))
+    network = Cnn(1, recipe.latent_dim, batch_norm=recipe.batch_norm, generator=seeded(recipe.seed, 0))
     network.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def loss_of(step: int) -> StepLoss:
@@ -115,10 +119,17 @@ def train_on_pairs(
         total = recipe.lam * regular + (1 - recipe.lam) * aligned
         return StepLoss(total, {recipe.objective: regular, "alignment": aligned}, z)
 
-    run_steps(network, recipe, loss_of, to, run, reporting or Reporting())
-    encoder = CnnEncoder(
-        network, [VIEW], CnnArchitecture(latent_dim=recipe.latent_dim), preprocessing, "cnn", device
-    )
+    if recipe.steps:
+        run_steps(network, recipe, loss_of, to, run, reporting or Reporting())
+    else:
+        members = np.unique(pairs)[:UNTRAINED_IMAGES]
+
+        def forward(part: slice) -> None:
+            network(normalise(torch.from_numpy(images[members[part]]).to(device)[:, None]))
+
+        calibrate_batch_norm(network, whole_batches(len(members), CALIBRATE_AT_ONCE), forward)
+    architecture = CnnArchitecture(latent_dim=recipe.latent_dim, batch_norm=recipe.batch_norm)
+    encoder = CnnEncoder(network, [VIEW], architecture, preprocessing, "cnn", device)
     save_encoder(to, encoder, recipe=recipe, source={"pairs": run})
     (to / CHECKPOINT).unlink(missing_ok=True)
     return encoder

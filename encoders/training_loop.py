@@ -21,6 +21,10 @@ from hardware.errors import InputError
 from hardware.recording import Progress
 
 
+class Diverged(InputError):
+    """A training whose loss is not finite any more."""
+
+
 @dataclass(frozen=True)
 class Reporting:
     """What is told while a training runs; nothing of it changes the result.
@@ -64,7 +68,8 @@ def run_steps(
 
     Raises
     ------
-    InputError : a loss that is not finite, another training's checkpoint, a full disk.
+    Diverged : a loss or a gradient that is not finite.
+    InputError : another training's checkpoint, a full disk.
     """
     network.train()
     optimiser = torch.optim.AdamW(
@@ -91,7 +96,7 @@ def run_steps(
             norm = nn.utils.clip_grad_norm_(network.parameters(), recipe.grad_clip)
             terms = {"loss": loss.total.item(), **{name: term.item() for name, term in loss.terms.items()}}
             if not (math.isfinite(terms["loss"]) and math.isfinite(norm.item())):
-                raise InputError(
+                raise Diverged(
                     f"training in {to}, step {step}",
                     f"the loss is not finite any more ({_shown(terms)}, gradient norm {norm.item():.3g})",
                     f"lower learning_rate (now {recipe.learning_rate}) or lam (now {recipe.lam})",

@@ -75,7 +75,7 @@ def _measured_cnn(
     def forward(part: slice) -> None:
         encoder.network(normalise(torch.from_numpy(np.ascontiguousarray(frames[part]))))
 
-    calibrate_batch_norm(encoder.network, _whole_batches(len(frames), CALIBRATE_AT_ONCE), forward)
+    calibrate_batch_norm(encoder.network, whole_batches(len(frames), CALIBRATE_AT_ONCE), forward)
     return encoder, trained_on(recording, aligned, len(frames))
 
 
@@ -95,7 +95,7 @@ def _measured_lewm(
         latents_and_predictions(encoder, frames[plan.groups[part]], plan.blocks(every[part]))
 
     at_once = max(1, CALIBRATE_AT_ONCE // plan.groups.shape[1])
-    calibrate_batch_norm(encoder.network, _whole_batches(len(every), at_once), forward)
+    calibrate_batch_norm(encoder.network, whole_batches(len(every), at_once), forward)
     return encoder, trained_on(recording, plan.aligned, plan.frames, windows=len(plan.groups))
 
 
@@ -114,7 +114,7 @@ def _initial_cnn(
     return encoder, Normaliser(preprocessing, "cpu")
 
 
-def _whole_batches(count: int, size: int) -> list[slice]:
+def whole_batches(count: int, size: int) -> list[slice]:
     """Whole batches only, or the one there is."""
     return [slice(start, start + size) for start in range(0, max(count - size, 0) + 1, size)]
 

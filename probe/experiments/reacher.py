@@ -14,6 +14,7 @@ The latents are the two joint angles z; what is observed is an image of them.
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -23,8 +24,9 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
 from encoders.cnn import CnnEncoder
+from encoders.collapse import CollapseWarning
 from encoders.pair_training import Images, PairRecipe, train_on_pairs
-from encoders.training_loop import Reporting
+from encoders.training_loop import Diverged, Reporting
 from encoders.training_state import logged_lines
 from hardware.recording import Progress
 from probe.experiments.identifiability import (
@@ -113,7 +115,7 @@ def train_and_measure(
     to: Path,
     progress: Progress | None = None,
 ) -> Outcome:
-    """Train on pairs, measure on the evaluation images.
+    """Train on pairs, measure on the evaluation images; a training that diverges has no numbers.
 
     Parameters
     ----------
@@ -122,14 +124,19 @@ def train_and_measure(
     to : folder of the training, which a call after a kill goes on from.
     """
     trained_on = pairs[: len(pairs) - round(job.held_out * len(pairs))]
-    encoder = train_on_pairs(
-        training.images,
-        trained_on,
-        job.recipe,
-        to,
-        data=job.key,
-        reporting=Reporting(progress, checkpoint_every=200),
-    )
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", CollapseWarning)  # `variance` says it, in the table
+            encoder = train_on_pairs(
+                training.images,
+                trained_on,
+                job.recipe,
+                to,
+                data=job.key,
+                reporting=Reporting(progress, checkpoint_every=200),
+            )
+    except Diverged:
+        return Outcome({}, {"last": None, "tail": None, "steps": [], "loss": []})
     own = pairs[len(trained_on) :] if job.held_out else pairs[job.images :]
     return Outcome(
         measured(

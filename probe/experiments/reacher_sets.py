@@ -43,7 +43,10 @@ def build_reacher_job(fields: Mapping[str, Any], *, where: object) -> ReacherJob
     InputError : a field that is wrong or lacks, named together with `where`.
     """
     whole = dict(fields)
-    recipe = {**dict(whole.pop("recipe", {})), "seed": whole.pop("seed")}
+    own = whole.pop("recipe", {})
+    if not isinstance(own, dict):
+        raise InputError(where, f"recipe is {own!r}, where it has fields", "set recipe.lam and others")
+    recipe = {**own, "seed": whole.pop("seed")}
     epochs, steps = whole.pop("epochs", 100), whole.pop("steps", None)
     parsed: PairRecipe = parse_model(PairRecipe, recipe, f"{where}, recipe")
     pairs, held_out = whole.get("pairs"), whole.get("held_out", 0.0)
@@ -51,12 +54,12 @@ def build_reacher_job(fields: Mapping[str, Any], *, where: object) -> ReacherJob
         raise InputError(where, f"has pairs {pairs} and epochs {epochs}", "give whole numbers from 1 on")
     if steps is None:
         steps = epochs * ((pairs - round(held_out * pairs)) // parsed.batch_size)
-    if steps < 1:
-        raise InputError(
-            where,
-            f"has {pairs} pairs, fewer than a batch of {parsed.batch_size}",
-            "make more pairs, or set recipe.batch_size",
-        )
+        if steps < 1:
+            raise InputError(
+                where,
+                f"has {pairs} pairs, fewer than a batch of {parsed.batch_size}",
+                "make more pairs, or set recipe.batch_size",
+            )
     if whole.get("condition") == "ou":
         whole["source"] = ""
     elif (source := str(whole.get("source", "random"))) not in POLICIES:

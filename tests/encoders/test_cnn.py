@@ -35,6 +35,17 @@ def test_one_view_and_two_dimensions_have_the_published_number_of_parameters() -
     assert _parameters(Cnn(1, 2, generator=_generator())) == 757_922
 
 
+def test_without_batch_norm_the_rest_is_the_same() -> None:
+    """Batch norm draws nothing, so weights are the same; it is 2 (480 + 256) parameters less."""
+    own, without = Cnn(1, 2, generator=_generator(1)), Cnn(1, 2, batch_norm=False, generator=_generator(1))
+    assert _parameters(without) == 757_922 - 2 * (32 + 64 + 128 + 256 + 256)
+    convolutions = (
+        [m.weight for m in net.modules() if isinstance(m, (nn.Conv2d, nn.Linear))] for net in (own, without)
+    )
+    assert all(torch.equal(one, other) for one, other in zip(*convolutions, strict=True))
+    assert without([torch.zeros(1, 3, 64, 64)]).shape == (1, 2)  # a batch of one, in training mode
+
+
 def test_trunks_are_own_or_shared_and_the_head_reads_all_views() -> None:
     trunk = _parameters(Cnn(1, 2, generator=_generator()).trunks)
     own, shared = Cnn(3, 2, generator=_generator()), Cnn(3, 2, "shared", generator=_generator())

@@ -10,7 +10,7 @@ import torch
 from torch.nn import functional
 
 from encoders import losses
-from encoders.cnn import Cnn
+from encoders.cnn import Cnn, CnnArchitecture
 from encoders.pair_training import PairRecipe, train_on_pairs
 from encoders.recipes import seeded
 from encoders.training_loop import Reporting, batch_of_step
@@ -119,3 +119,33 @@ def test_what_is_refused(images: np.ndarray, tmp_path: Path) -> None:
     for data, pairs in (("y", PAIRS), ("x", PAIRS[::-1].copy())):
         with pytest.raises(InputError, match="holds another encoder already"):
             train_on_pairs(images, pairs, RECIPE, tmp_path, data=data, device="cpu")
+
+
+def test_untrained_is_the_first_network_with_its_batch_norm_measured(
+    images: np.ndarray, tmp_path: Path
+) -> None:
+    recipe = RECIPE.model_copy(update={"steps": 0})
+    encoder = train_on_pairs(images, PAIRS, recipe, tmp_path, data="x", device="cpu")
+    first = Cnn(1, 2, generator=seeded(4, 0)).state_dict()
+    found = weights(encoder)
+    assert all(
+        torch.equal(found[name], value)
+        for name, value in first.items()
+        if "running" not in name and "num" not in name
+    )
+    assert not torch.equal(found["head.1.running_mean"], first["head.1.running_mean"])
+    again = train_on_pairs(images, PAIRS, recipe, tmp_path, data="x", device="cpu")  # loaded
+    np.testing.assert_array_equal(again.encode(images[:5, None]), encoder.encode(images[:5, None]))
+
+
+def test_without_batch_norm_and_back_from_its_file(images: np.ndarray, tmp_path: Path) -> None:
+    recipe = RECIPE.model_copy(update={"batch_norm": False})
+    encoder = train_on_pairs(images, PAIRS, recipe, tmp_path, data="x", device="cpu")
+    assert not any("running" in name for name in weights(encoder))
+    again = train_on_pairs(images, PAIRS, recipe, tmp_path, data="x", device="cpu")
+    np.testing.assert_array_equal(again.encode(images[:5, None]), encoder.encode(images[:5, None]))
+    with pytest.raises(InputError, match="holds another encoder already"):
+        train_on_pairs(images, PAIRS, RECIPE, tmp_path, data="x", device="cpu")
+    # what was written before the field existed keeps its hash
+    assert "batch_norm" not in RECIPE.model_dump() and recipe.model_dump()["batch_norm"] is False
+    assert "batch_norm" not in CnnArchitecture(latent_dim=2).model_dump(mode="json")

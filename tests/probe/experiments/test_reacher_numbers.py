@@ -93,6 +93,23 @@ def test_from_images_to_numbers(tmp_path: Path, held_out: float) -> None:
     assert again.numbers == outcome.numbers
 
 
+def test_a_training_that_diverges_has_no_numbers(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    z = rng.normal(size=(500, 2))
+    states, pairs = States(dots(z), z), rng.integers(0, 500, size=(500, 2))
+    wild = PairRecipe(steps=60, batch_size=64, slices=16, learning_rate=1e30, batch_norm=False)
+    outcome = train_and_measure(job(recipe=wild), states, pairs, states, tmp_path / "run")
+    assert outcome.numbers == {} and outcome.losses["last"] is None and outcome.losses["tail"] is None
+
+
+def test_untrained_has_numbers_and_no_loss(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    z = rng.normal(size=(500, 2))
+    states, pairs = States(dots(z), z), rng.integers(0, 500, size=(500, 2))
+    outcome = train_and_measure(job(recipe=PairRecipe(steps=0)), states, pairs, states, tmp_path / "run")
+    assert outcome.numbers["r2_hz"] is not None and outcome.losses["steps"] == []
+
+
 def test_the_key_is_of_all_that_decides() -> None:
     other_recipe = PairRecipe(steps=60, batch_size=64, slices=16, lam=0.2, seed=1)
     jobs = [

@@ -34,7 +34,13 @@ def test_epochs_are_steps_of_whole_batches() -> None:
         == 7
     )
     published = plan(load_experiment("reacher"), "published")
-    assert len(published) == 14 * 4 * 3 and {one.job.recipe.steps for one in published} == {39_000}
+    main = [one for one in published if one.arm == "main"]
+    assert len(main) == 14 * 4 * 3 and {one.job.recipe.steps for one in main} == {39_000}
+    assert {one.arm: one.job.recipe.steps for one in published if one.arm != "main"} == {
+        "no regulariser": 39_000,
+        "no batch norm": 39_000,
+        "untrained": 0,
+    }
     assert {one.job.held_out for one in plan(load_experiment("reacher"), "theorem")} == {0.1}
 
 
@@ -42,6 +48,7 @@ def test_epochs_are_steps_of_whole_batches() -> None:
     ("change", "message"),
     [
         ({"pairs": 10}, "here: has 10 pairs, fewer than a batch of 256"),
+        ({"recipe": 3}, "here: recipe is 3, where it has fields - set recipe.lam"),
         ({"pairs": "many"}, "has pairs many and epochs 3"),
         ({"condition": "walk"}, "field 'condition'"),
         ({"recipe": {"lambda": 1}}, "here, recipe: unknown key 'lambda' - did you mean 'lam'"),
@@ -76,7 +83,7 @@ def test_a_set_is_rendered_once_for_all_of_its_jobs(tmp_path: Path) -> None:
 
 def test_a_small_sweep_ends_with_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = "--set pairs=80 --set evaluation=40 --set epochs=1 --set recipe.batch_size=32 --set images=40"
-    axes = ["--vary", "data=rho 0.9,delta 8", "--vary", "recipe.lam=1e-2", "--workers", "1"]
+    axes = ["--vary", "data=rho 0.9,delta 8", "--vary", "recipe.lam=1e-2", "--workers", "1", "--no-controls"]
     with pytest.raises(SystemExit) as stopped:
         main(
             [
