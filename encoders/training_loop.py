@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from encoders.collapse import CollapseWarning, CollapseWatch, Spread
+from encoders.kept_memory import keep_freed_memory
 from encoders.recipes import CnnRecipe, LewmRecipe
 from encoders.training_state import CHECKPOINT, LOG, Checkpoint, Log
 from hardware.errors import InputError
@@ -71,6 +72,7 @@ def run_steps(
     Diverged : a loss or a gradient that is not finite.
     InputError : another training's checkpoint, a full disk.
     """
+    keep_freed_memory()
     network.train()
     optimiser = torch.optim.AdamW(
         network.parameters(), lr=recipe.learning_rate, weight_decay=recipe.weight_decay, fused=True
