@@ -120,8 +120,9 @@ def sweep(
         return
     from encoders.many_runs import AT_ONCE
     from probe.experiments.jobs import groups
+    from probe.experiments.pair_checks import pair_checks
     from probe.experiments.sweep import run_sweep
-    from probe.experiments.tables import results_json, rows_of, write_tables
+    from probe.experiments.tables import rows_of, write_tables
     from probe.experiments.training import perform
     from reports.sweep_figures import draw_sweep
 
@@ -141,7 +142,8 @@ def sweep(
     for loaded, setting, planned in chosen:
         folder = to / f"{loaded.name}-{setting}"
         rows = rows_of(planned, to)
-        cells = write_tables(loaded, setting, rows, folder)
+        checks = pair_checks(planned) if loaded.kind == "worlds" else []
+        cells, results = write_tables(loaded, setting, rows, folder, checks)
         pictures = draw_sweep(loaded.figure, cells, f"{loaded.title} (as: {setting})", folder)
         lost = sum(cell.failed for cell in cells)
         tail = f", {lost} diverged" if lost else ""
@@ -157,7 +159,7 @@ def sweep(
                 "folder": str(folder),
                 "runs": len(rows),
                 "diverged": lost,
-                "results": results_json(loaded, setting, rows, cells),
+                "results": results,
             }
         )
     every = {job.key for some in jobs.values() for job in some}

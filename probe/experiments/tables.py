@@ -18,6 +18,7 @@ from scipy import stats
 from hardware.disk import disk_errors, write_atomically
 from probe.experiments.experiment import MAIN, Experiment, Setting
 from probe.experiments.numbers import reads_latents
+from probe.experiments.pair_checks import PairCheck, pairs_table
 from probe.experiments.plan import Planned
 from probe.experiments.sweep import read_result
 
@@ -192,9 +193,18 @@ def chosen(experiment: Experiment, setting: Setting, found: Sequence[Cell]) -> l
 # -- files -------------------------------------------------------------------------------------------------
 
 
-def write_tables(experiment: Experiment, setting: Setting, rows: Sequence[Row], folder: Path) -> list[Cell]:
-    """runs.csv, runs.parquet, summary.csv, results.json and table.md in `folder`; the cells they show."""
+def write_tables(
+    experiment: Experiment,
+    setting: Setting,
+    rows: Sequence[Row],
+    folder: Path,
+    checks: Sequence[PairCheck] = (),
+) -> tuple[list[Cell], dict[str, Any]]:
+    """runs.csv, runs.parquet, summary.csv, results.json and table.md in `folder`; the cells that they show,
+    and what results.json holds.
+    """
     found = cells(experiment, setting, rows)
+    results = results_json(experiment, setting, rows, found, checks)
     with disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         names = list(dict.fromkeys(name for row in rows for name in row if name != "machine"))
@@ -206,14 +216,19 @@ def write_tables(experiment: Experiment, setting: Setting, rows: Sequence[Row], 
         pq.write_table(table, buffer)
         write_atomically(folder / "runs.parquet", buffer.getvalue().to_pybytes())
         write_atomically(folder / "summary.csv", _summary_csv(found))
-        text = json.dumps(results_json(experiment, setting, rows, found), indent=1, allow_nan=False)
+        text = json.dumps(results, indent=1, allow_nan=False)
         write_atomically(folder / "results.json", text.encode() + b"\n")
-        write_atomically(folder / "table.md", markdown(experiment, setting, found).encode())
-    return found
+        lines = [markdown(experiment, setting, found), *(f"{line}\n" for line in pairs_table(checks))]
+        write_atomically(folder / "table.md", "".join(lines).encode())
+    return found, results
 
 
 def results_json(
-    experiment: Experiment, setting: Setting, rows: Sequence[Row], found: Sequence[Cell]
+    experiment: Experiment,
+    setting: Setting,
+    rows: Sequence[Row],
+    found: Sequence[Cell],
+    checks: Sequence[PairCheck],
 ) -> dict[str, Any]:
     """What was found, in one JSON object: each cell's numbers with every seed's own, theirs, the machines."""
     picked = chosen(experiment, setting, found)
@@ -227,6 +242,7 @@ def results_json(
         "seconds_of_training": round(sum(row["seconds_of_training"] for row in rows), 1),
         "cells": [_cell_json(cell) for cell in found],
         **({"chosen": [_cell_json(cell) for cell in picked]} if picked else {}),
+        **({"pairs": [check.to_json() for check in checks]} if checks else {}),
     }
 
 

@@ -14,6 +14,8 @@ from scipy import stats
 
 from hardware import InputError
 from probe.experiments.experiment import Choose, Experiment, load_experiment
+from probe.experiments.pair_checks import pair_checks
+from probe.experiments.plan import plan
 from probe.experiments.tables import Summary, cells, chosen, of_best_restarts, write_tables
 from tests.probe.experiments.small import SMALL, write_small
 
@@ -100,7 +102,7 @@ def test_files_that_others_read(small: Experiment, tmp_path: Path) -> None:
 
 def test_a_seed_that_diverged_hides_no_other(small: Experiment, tmp_path: Path) -> None:
     rows = [row("banana", "sigreg", 0, None), row("banana", "sigreg", 1, 0.6)]
-    (cell,) = write_tables(small, "published", rows, tmp_path / "out")
+    ((cell,), _) = write_tables(small, "published", rows, tmp_path / "out")
     assert (cell.failed, cell.seeds, cell.numbers["r2_hz_in"].values) == (1, 2, (0.6,))
     assert "(1 of 2 diverged) | banana" in (tmp_path / "out/table.md").read_text()
 
@@ -123,7 +125,7 @@ def test_of_one_axis_the_best_value_is_chosen_at_each_place_of_the_others(
         row("coupling", "infonce", 0, 0.1),
         {**row("banana", "sigreg", 0, 0.99), "arm": "untrained"},
     ]
-    found = write_tables(choosing, "published", rows, tmp_path / "out")
+    found, _ = write_tables(choosing, "published", rows, tmp_path / "out")
     by_fit, by_new = (chosen(choosing, setting, found) for setting in ("published", "theorem"))  # type: ignore[arg-type]
     assert [(one.at["mixing"], one.at["objective"]) for one in by_fit] == [
         ("banana", "infonce"),
@@ -163,3 +165,23 @@ def test_a_choice_that_cannot_be_is_named(tmp_path: Path, change: str, message: 
     path = write_small(tmp_path, SMALL + "choose:\n" + "".join(f"  {line}\n" for line in lines.values()))
     with pytest.raises(InputError, match=message):
         load_experiment(str(path))
+
+
+def test_what_training_pairs_are_is_measured_and_printed(tmp_path: Path) -> None:
+    """The published ones correlate by the square of rho, and move latents that are not Gaussian."""
+    gennorm = load_experiment("gennorm").varied({"mixing": ["spiral"], "world.source.alpha": [1, 2, 8]})
+    found = {}
+    for setting in ("published", "theorem"):
+        checks = pair_checks(plan(gennorm, setting, seeds=[0]))  # type: ignore[arg-type]
+        write_tables(gennorm, setting, [], tmp_path / setting, checks)  # type: ignore[arg-type]
+        found[setting] = json.loads((tmp_path / setting / "results.json").read_text())["pairs"]
+    assert [one["source"] for one in found["published"]] == ["gennorm 1", "gennorm 2", "gennorm 8"]
+    for one in found["published"]:
+        assert one["correlation"] == pytest.approx(0.95**2, abs=0.003)
+        assert (one["kolmogorov"] > one["by_chance"]) == (one["source"] != "gennorm 2")
+    for one in found["theorem"]:
+        assert one["correlation"] == pytest.approx(0.95, abs=0.003) and one["variance"] == pytest.approx(
+            1, abs=0.02
+        )
+        assert one["kolmogorov"] < 1.3 * one["by_chance"]
+    assert "| gennorm 8 | 0.95 | published | 0.90" in (tmp_path / "published/table.md").read_text()
