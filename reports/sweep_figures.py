@@ -1,7 +1,7 @@
-"""The figures of a sweep: theirs beside ours, a seed a point, controls in grey.
+"""The figures of a sweep: theirs hollow beside ours, a seed a point, controls in grey.
 
-They are drawn from `cells`: where each stands (`arm`, `at`), its `numbers` by name, each with `mean`, `low`,
-`high` and the `values` of its seeds, and the paper's own (`theirs`).
+They are drawn from `cells` (`reports.sweep_panels.Cell`); the two that every experiment has, of the theorem's
+bound and of what the loss tells, are in `reports.sweep_theorem_figures`.
 """
 
 from __future__ import annotations
@@ -11,54 +11,43 @@ import math
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from bars.files import write_whole
-from reports.marks import CONTROL_COLOUR, FAINT, INK, MODEL_COLOURS, MODEL_MARKERS, STYLE
+from reports.marks import CONTROL_COLOUR, FAINT, INK, STYLE
+from reports.numbers import plain, signed
+from reports.sweep_panels import (
+    SMALL,
+    Cell,
+    Measure,
+    Panel,
+    Strand,
+    at_values,
+    canvas,
+    diverged_note,
+    explain,
+    legend,
+    main_of,
+    number_of,
+    strands,
+    values_of,
+)
+from reports.sweep_theorem_figures import bound_figure, predictivity_figure
 
 DPI = 150
-PANEL_IN = 3.1
-OBJECTIVES = {"sigreg": "SIGReg", "whitening": "whitening", "infonce": "InfoNCE"}
-NAMES = {
-    "r2_hz_in": "R2 of z from h, rows of the fit",
-    "r2_hz": "R2 of z from h, new rows",
-    "r2_hz_grid": "R2 on the grid [-3, 3]^2",
-    "r2_hz_support": "R2 on the grid where latents are",
-    "orthogonality_error": "orthogonality error",
+CELL_IN = (0.5, 0.33)  # of a heat map: least width and height of a cell
+
+ORTHOGONALITY = "orthogonality error, ||Q'Q - I||_F / sqrt(N)"
+LACKING = {
+    "r2_hz": "1 - R2 of z from h, new rows",
+    "r2_hz_in": "1 - R2 of z from h, rows of the fit",
+    "r2_hz_grid": "1 - R2 of z from h, grid [-3, 3]^2",
 }
-
-
-class Number(Protocol):
-    """One number over its seeds."""
-
-    @property
-    def mean(self) -> float: ...
-    @property
-    def low(self) -> float | None: ...
-    @property
-    def high(self) -> float | None: ...
-    @property
-    def values(self) -> Sequence[float]: ...
-
-
-class Cell(Protocol):
-    """Where runs differ by their seed only."""
-
-    @property
-    def arm(self) -> str: ...
-    @property
-    def at(self) -> Mapping[str, Any]: ...
-    @property
-    def numbers(self) -> Mapping[str, Number]: ...
-    @property
-    def theirs(self) -> Mapping[str, float]: ...
 
 
 def draw_sweep(figure: str | None, cells: Sequence[Cell], title: str, folder: str | Path) -> list[Path]:
@@ -68,307 +57,282 @@ def draw_sweep(figure: str | None, cells: Sequence[Cell], title: str, folder: st
     ----------
     figure : `two-d`, `grid`, `gennorm`, `scaling`, `reacher`, or None: the others alone.
     title : said above each.
-    folder : where FIGURE.png, predictivity.png and, with two latents, bound.png are written.
+    folder : where FIGURE.png, predictivity.png and bound.png are written; one that these cells do not give is
+        removed there, as it would show others.
     """
     own = {} if figure is None else {figure: KINDS[figure](cells, title)}
     drawn: dict[str, Figure | None] = {
         **own,
-        "bound": _bound(cells, title),
-        "predictivity": _predictivity(cells, title),
+        "bound": bound_figure(cells, title),
+        "predictivity": predictivity_figure(cells, title),
     }
     paths = []
     for name, one in drawn.items():
+        path = Path(folder) / f"{name}.png"
         if one is None:
+            path.unlink(missing_ok=True)
             continue
         buffer = io.BytesIO()
         with mpl.rc_context(STYLE):
             one.savefig(buffer, format="png", dpi=DPI, metadata={"Software": "jointprobe"})
-        paths.append(Path(folder) / f"{name}.png")
-        write_whole(paths[-1], buffer.getvalue())
+        paths.append(path)
+        write_whole(path, buffer.getvalue())
     return paths
-
-
-def _canvas(rows: int, columns: int, title: str, *, width: float = PANEL_IN) -> tuple[Figure, np.ndarray]:
-    with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(width * columns + 0.4, PANEL_IN * 0.92 * rows + 0.5), layout="constrained")
-        FigureCanvasAgg(figure)
-        axes = figure.subplots(rows, columns, squeeze=False)
-        figure.suptitle(textwrap.fill(title, int(12 * width * columns)), fontsize="medium")
-    return figure, axes
-
-
-def _main(cells: Sequence[Cell]) -> list[Cell]:
-    return [cell for cell in cells if cell.arm == "main"]
-
-
-def _values_of(cells: Sequence[Cell], axis: str) -> list[Any]:
-    return list(dict.fromkeys(cell.at[axis] for cell in cells if axis in cell.at))
 
 
 # -- lambda x rho ------------------------------------------------------------------------------------------
 
 
 def _grid(cells: Sequence[Cell], title: str) -> Figure:
-    """Heat maps of R2 and of the orthogonality error, theirs and ours."""
-    main = _main(cells)
-    lams, rhos = _values_of(main, "lam"), _values_of(main, "world.rho")
-    figure, axes = _canvas(2, 2, title, width=4.6)
+    """Heat maps of R2 and of the orthogonality error: theirs, ours, and ours less theirs."""
+    rhos = values_of(cells, "world.rho")
+    shown = {
+        "r2_hz_in": "R2 of z from h (1: all of z)",
+        "orthogonality_error": "orthogonality error (0: a rotation)",
+    }
+    every = strands(main_of(cells), ("lam", "world.rho"))
+    controls = [cell for cell in cells if cell.arm != "main"]
+    along = [one for one in strands(controls, ("world.rho",)) if any("world.rho" in c.at for c in one.cells)]
+    with_theirs = any(name in cell.theirs for cell in cells for name in shown)
+    lams = values_of(main_of(cells), "lam")[::-1]
+    columns = ("theirs", "ours", "ours - theirs") if with_theirs else ("ours",)
+    width = max(3.4, CELL_IN[0] * len(rhos) + 1.9)
+    height = max(2.0, CELL_IN[1] * (len(lams) + len(along)) + 0.8)
+    figure, axes = canvas(len(shown) * len(every), len(columns), title, width=width, height=height)
+    places = [(one, name, of) for one in every for name, of in shown.items()]
     with mpl.rc_context(STYLE):
-        for row, name in enumerate(("r2_hz_in", "orthogonality_error")):
-            theirs = np.full((len(lams), len(rhos)), np.nan)
-            ours = theirs.copy()
-            for cell in main:
-                place = lams.index(cell.at["lam"]), rhos.index(cell.at["world.rho"])
-                theirs[place] = cell.theirs.get(name, np.nan)
-                ours[place] = cell.numbers[name].mean if name in cell.numbers else np.nan
-            for column, (whose, values) in enumerate((("theirs", theirs), ("ours", ours))):
-                at = axes[row, column]
-                image = at.imshow(values, vmin=0, vmax=1, cmap="viridis", aspect="auto")
-                for (y, x), value in np.ndenumerate(values):
-                    if math.isfinite(value):
-                        colour = "white" if min(value, 1) < 0.6 else "black"
-                        at.text(x, y, f"{value:.3f}", ha="center", va="center", color=colour, fontsize=7)
-                at.set_xticks(range(len(rhos)), [f"{rho:g}" for rho in rhos])
-                at.set_yticks(range(len(lams)), [f"{lam:.0e}" for lam in lams])
-                at.set_title(f"{NAMES[name]}, {whose}", fontsize="small")
-                at.set_xlabel("rho")
-                at.set_ylabel("lambda" if column == 0 else "")
-            figure.colorbar(image, ax=axes[row].tolist(), shrink=0.8)
+        for row, (strand, name, of) in zip(axes, places):
+            at = {(cell.at["lam"], cell.at["world.rho"]): cell for cell in strand.cells}
+            rows: list[tuple[str, list[Cell | None]]]
+            rows = [(f"{lam:g}", [at.get((lam, rho)) for rho in rhos]) for lam in lams]
+            grey: list[tuple[str, list[Cell | None]]] = []
+            for one in along:
+                of_rho = {cell.at.get("world.rho"): cell for cell in one.cells}
+                grey.append((one.series.label, [of_rho.get(rho) for rho in rhos]))
+            for panel, whose in zip(row, columns):
+                lines = [*rows, *grey] if whose == "ours" else rows
+                label = of if whose != "ours - theirs" else f"ours - theirs, {of.partition(' (')[0]}"
+                _heat_map(panel, lines, name, whose, label)
+                panel.set_xticks(range(len(rhos)), [f"{rho:g}" for rho in rhos], fontsize=SMALL)
+                panel.set_xlabel("rho of pairs", fontsize="small")
+                panel.set_ylabel("lambda, SIGReg's weight" if panel is row[0] else "", fontsize="small")
+                extra = f" ({strand.series.label})" if len(every) > 1 else ""
+                panel.set_title(f"{of.partition(' (')[0]}, {whose}{extra}", fontsize="small")
+    notes = ["Small: half of the 95 % interval of the mean over seeds."] * any(
+        cell.numbers[name].low is not None for cell in cells for name in shown if name in cell.numbers
+    )
+    for cell in controls:
+        if "world.rho" not in cell.at and any(name in cell.numbers for name in shown):
+            told = [
+                f"{of.partition(' (')[0]} {plain(cell.numbers[name].mean)}"
+                for name, of in shown.items()
+                if name in cell.numbers
+            ]
+            notes.append(f"Control {cell.arm}: {', '.join(told)}.")
+    legend(figure, [], [*notes, *diverged_note(cells)])
     return figure
 
 
-# -- a line of points --------------------------------------------------------------------------------------
-
-
-def _line(
-    at: Axes,
-    cells: Sequence[Cell],
-    axis: str,
-    name: str,
-    colour: str,
-    marker: str,
-    label: str,
-    style: str = "-",
+def _heat_map(
+    at: Axes, rows: Sequence[tuple[str, Sequence[Cell | None]]], name: str, whose: str, label: str
 ) -> None:
-    """Means over seeds with their intervals, and each seed's own value."""
-    shown = [cell for cell in cells if name in cell.numbers]
-    x = [cell.at[axis] for cell in shown]
-    numbers = [cell.numbers[name] for cell in shown]
-    at.plot(x, [one.mean for one in numbers], style, color=colour, label=label, linewidth=1.4)
-    for place, one in zip(x, numbers):
-        if one.low is not None and one.high is not None:
-            at.plot([place, place], [one.low, one.high], color=colour, linewidth=1.0, alpha=0.7)
-        at.plot([place] * len(one.values), list(one.values), marker, color=colour, markersize=3, alpha=0.8)
+    """One map with its numbers in it: a row a lambda, those of controls in grey below."""
+    values = np.full((len(rows), len(rows[0][1])), np.nan)
+    texts: dict[tuple[int, int], str] = {}
+    for place in np.ndindex(values.shape):
+        cell = rows[place[0]][1][place[1]]
+        if cell is None:
+            continue
+        ours = cell.numbers.get(name)
+        mean, theirs = math.nan if ours is None else ours.mean, cell.theirs.get(name, math.nan)
+        values[place] = {"theirs": theirs, "ours": mean}.get(whose, mean - theirs)
+        if math.isfinite(values[place]):
+            texts[place] = signed(values[place]) if whose == "ours - theirs" else plain(values[place])
+            if whose == "ours" and ours is not None and ours.low is not None:
+                texts[place] += f"\n±{plain(ours.mean - ours.low)}"
+        elif whose == "ours" and cell.failed:
+            texts[place] = "diverged"
+    differ = whose == "ours - theirs"
+    reach = max(0.01, float(np.nanmax(np.abs(values), initial=0.0))) if differ else 1.0
+    low, high = (-reach, reach) if differ else (0.0, 1.0)
+    image = at.imshow(values, vmin=low, vmax=high, cmap="PuOr" if differ else "viridis", aspect="auto")
+    for (y, x), text in texts.items():
+        red, green, blue, _ = image.cmap(image.norm(values[y, x]))
+        dark = math.isfinite(values[y, x]) and 0.3 * red + 0.59 * green + 0.11 * blue < 0.5
+        size = 5.5 if "\n" in text or text == "diverged" else 7
+        at.text(x, y, text, ha="center", va="center", color="white" if dark else "black", fontsize=size)
+    at.set_yticks(range(len(rows)), [of for of, _ in rows], fontsize=SMALL)
+    for tick, (_, cells) in zip(at.get_yticklabels(), rows):
+        if any(cell is not None and cell.arm != "main" for cell in cells):
+            tick.set_color(CONTROL_COLOUR)
+    under, over = bool((values < low).any()), bool((values > high).any())
+    extend = {(True, True): "both", (True, False): "min", (False, True): "max"}.get((under, over), "neither")
+    bar = at.figure.colorbar(image, ax=at, extend=extend, format="%g", pad=0.02)
+    bar.set_label(label, fontsize=SMALL)
+    bar.ax.tick_params(labelsize=SMALL)
 
 
-def _their_line(at: Axes, cells: Sequence[Cell], axis: str, name: str, colour: str, label: str) -> None:
-    shown = [cell for cell in cells if name in cell.theirs]
-    x, y = [cell.at[axis] for cell in shown], [cell.theirs[name] for cell in shown]
-    at.plot(x, y, "o--", color=colour, mfc="none", markersize=5, linewidth=0.8, alpha=0.8, label=label)
+# -- points over an axis -----------------------------------------------------------------------------------
 
 
-def _finish(at: Axes, *, title: str, xlabel: str, ylabel: str = "") -> None:
-    at.set_title(title, fontsize="small")
-    at.set_xlabel(xlabel)
-    at.set_ylabel(ylabel)
-    at.grid(color=FAINT, linewidth=0.8)
-    at.set_axisbelow(True)
-
-
-def _logarithmic(at: Axes, which: str, base: int = 10) -> None:
-    """A logarithmic axis whose numbers are written out."""
-    (at.set_xscale if which == "x" else at.set_yscale)("log", base=base)
-    axis = at.xaxis if which == "x" else at.yaxis
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axis.set_minor_formatter(NullFormatter())
-
-
-def _legend(figure: Figure, at: Axes) -> None:
-    """What the lines of all panels are, below them."""
-    handles, labels = at.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=6, fontsize="x-small")
-
-
-def _gennorm(cells: Sequence[Cell], title: str) -> Figure:
-    """R2 over alpha: on the published grid, and where the latents are; a column a mixing."""
-    main = _main(cells)
-    mixings = _values_of(main, "mixing")
-    figure, axes = _canvas(2, len(mixings), title)
-    with mpl.rc_context(STYLE):
-        for column, mixing in enumerate(mixings):
-            for row, name in enumerate(("r2_hz_grid", "r2_hz")):
-                at = axes[row, column]
-                for objective, colour, marker in zip(OBJECTIVES, MODEL_COLOURS, MODEL_MARKERS):
-                    of_one = [c for c in main if (c.at["mixing"], c.at["objective"]) == (mixing, objective)]
-                    axis, label = "world.source.alpha", OBJECTIVES[objective]
-                    _line(at, of_one, axis, name, colour, marker, label)
-                    _their_line(at, of_one, axis, name, colour, f"{label}, theirs")
-                at.axvline(2, color=INK, linewidth=0.6)
-                _logarithmic(at, "x", base=2)
-                at.set_ylim(-0.03, 1.03)
-                _finish(at, title=f"{mixing}: {NAMES[name]}", xlabel="alpha (2 is Gaussian)")
-        _legend(figure, axes[0, -1])
-    return figure
+def _over(
+    panel: Panel, found: Sequence[Strand], axis: str, x: Callable[[Cell], float | None], spread: float
+) -> None:
+    """Strands over a numeric axis, a little apart (by factors of 2^spread) so that none hides another."""
+    name = panel.measure.name
+    for number, one in enumerate(found):
+        factor = 2 ** (spread * (number - (len(found) - 1) / 2))
+        there = [(place * factor, cell) for cell in one.cells if (place := x(cell)) is not None]
+        for cell in one.cells:
+            if x(cell) is None:
+                panel.across(cell.numbers.get(name), one.series, one.line)
+        if there:
+            panel.ours([(place, cell.numbers.get(name)) for place, cell in there], one.series, one.line)
+        marks = [(place, cell.theirs[name]) for place, cell in there if name in cell.theirs]
+        panel.theirs(marks, one.series)
 
 
 def _scaling(cells: Sequence[Cell], title: str) -> Figure:
     """1 - R2 and the orthogonality error over the number of latents, on logarithmic axes."""
-    main, axis = _main(cells), "world.dim"
-    figure, axes = _canvas(1, 3, title, width=3.9)
+    axis = "world.dim"
+    found = strands(cells, (axis,))
+    measures = [
+        Measure(name, LACKING[name], lacking=True, logarithmic=True) for name in ("r2_hz_in", "r2_hz")
+    ]
+    measures.append(Measure("orthogonality_error", ORTHOGONALITY, logarithmic=True))
+    figure, axes = canvas(1, len(measures), title, width=4.0, height=3.3)
+    panels = [Panel(at, measure) for at, measure in zip(axes[0], measures)]
+    dims = [dim for dim in map(number_of, values_of(cells, axis)) if dim is not None]
+    heads = ("fitted and scored on the same rows", "scored on new rows", "is the map a rotation?")
     with mpl.rc_context(STYLE):
-        for at, name in zip(axes[0], ("r2_hz", "r2_hz_in", "orthogonality_error")):
-            for objective, colour, marker in zip(OBJECTIVES, MODEL_COLOURS, MODEL_MARKERS):
-                of_one = [cell for cell in main if cell.at["objective"] == objective]
-                label = OBJECTIVES[objective]
-                _line(at, of_one, axis, name, colour, marker, label)
-                _their_line(at, of_one, axis, name, colour, f"{label}, theirs")
-            for arm, style in zip(_arms(cells), ("--", ":", "-.")):
-                of_one = [cell for cell in cells if cell.arm == arm]
-                _line(at, of_one, axis, name, CONTROL_COLOUR, ".", arm, style)
-            _logarithmic(at, "x", base=2)
-            if name == "orthogonality_error":
-                _logarithmic(at, "y")
-            else:
-                at.set_ylim(-0.03, 1.03)
-            _finish(at, title=NAMES[name], xlabel="latents N")
-        _legend(figure, axes[0, 0])
+        for panel, head in zip(panels, heads):
+            _over(panel, found, axis, lambda cell: number_of(cell.at.get(axis)), 0.1)
+            at_values(panel.axes, dims, base=2)
+            panel.finish(title=head, xlabel="number of latents N")
+            if panel.measure.lacking:
+                panel.axes.axhline(1, color=INK, lw=0.7, zorder=1)  # R2 of 0: nothing is recovered
+        explain(figure, found, panels, cells, line=True)
     return figure
 
 
-def _arms(cells: Sequence[Cell]) -> list[str]:
-    return [arm for arm in dict.fromkeys(cell.arm for cell in cells) if arm != "main"]
-
-
-def _two_d(cells: Sequence[Cell], title: str) -> Figure:
-    """R2 of each mixing and objective, theirs beside ours."""
-    main = _main(cells)
-    mixings = _values_of(main, "mixing")
-    names = ("r2_hz", "r2_hz_grid", "orthogonality_error")
-    figure, axes = _canvas(1, len(names), title, width=4.2)
+def _gennorm(cells: Sequence[Cell], title: str) -> Figure:
+    """R2 over alpha: on the published grid, and where the latents are; a column a mixing, one for controls."""
+    axis = "world.source.alpha"
+    columns: dict[Any, list[Cell]] = {mixing: [] for mixing in values_of(cells, "mixing")}
+    for cell in cells:  # a control's mixing is not said where all of its runs share it
+        columns.setdefault(cell.at.get("mixing", "controls"), []).append(cell)
+    found = strands(cells, (axis, "mixing"))
+    alphas = [alpha for alpha in map(number_of, values_of(cells, axis)) if alpha is not None]
+    measures = [
+        Measure("r2_hz_grid", "R2 of z from h, grid [-3, 3]^2"),
+        Measure("r2_hz", "R2 of z from h, new rows"),
+    ]
+    figure, axes = canvas(len(measures), len(columns), title, width=3.4)
+    panels = []
     with mpl.rc_context(STYLE):
-        for at, name in zip(axes[0], names):
-            for shift, (objective, colour) in enumerate(zip(OBJECTIVES, MODEL_COLOURS)):
-                for cell in main:
-                    if cell.at["objective"] != objective:
-                        continue
-                    x = mixings.index(cell.at["mixing"]) + 0.25 * (shift - 1)
-                    first = cell.at["mixing"] == mixings[0]
-                    if name in cell.numbers:
-                        one = cell.numbers[name]
-                        label = OBJECTIVES[objective] if first else None
-                        at.plot([x] * len(one.values), list(one.values), "o", color=colour, ms=4, label=label)
-                        at.plot([x - 0.08, x + 0.08], [one.mean] * 2, color=colour, linewidth=2)
-                    if name in cell.theirs:
-                        at.plot(x, cell.theirs[name], "D", color=colour, mfc="none", ms=7)
-            at.set_xticks(range(len(mixings)), mixings)
-            if name == "orthogonality_error":
-                _logarithmic(at, "y")
-            _finish(at, title=NAMES[name] + " (diamonds: theirs)", xlabel="")
-        _legend(figure, axes[0, 0])
+        for row, measure in enumerate(measures):
+            for at, (head, members) in zip(axes[row], columns.items()):
+                panel = Panel(at, measure)
+                there = [_only(one, members) for one in found]
+                _over(panel, there, axis, lambda cell: number_of(cell.at.get(axis)), 0.06)
+                at.axvline(2, color=INK, linewidth=0.6)
+                at_values(at, alphas, base=2)
+                panel.finish(title=str(head), xlabel="alpha of the latents (2: Gaussian)")
+                panels.append(panel)
+        explain(figure, found, panels, cells, line=True)
     return figure
 
 
-# -- figures of every experiment ---------------------------------------------------------------------------
-
-
-def _bound(cells: Sequence[Cell], title: str) -> Figure | None:
-    """Recovery error against the bound of theorem 5.3: nothing may lie above the line."""
-    shown = [cell for cell in cells if "bound" in cell.numbers and "recovery" in cell.numbers]
-    if not shown:
-        return None
-    figure, axes = _canvas(1, 1, title, width=4.6)
-    with mpl.rc_context(STYLE):
-        at = axes[0, 0]
-        for arm in ["main", *_arms(shown)]:
-            of_arm = [cell for cell in shown if cell.arm == arm]
-            bound = [value for cell in of_arm for value in cell.numbers["bound"].values]
-            recovery = [value for cell in of_arm for value in cell.numbers["recovery"].values]
-            colour = MODEL_COLOURS[0] if arm == "main" else CONTROL_COLOUR
-            at.plot(bound, recovery, "o", color=colour, markersize=4, alpha=0.7, label=arm)
-        ends = np.array([*at.get_xlim(), *at.get_ylim()])
-        least = min([value for value in ends if value > 0], default=1e-3)
-        at.plot([least, ends.max()], [least, ends.max()], color=INK, linewidth=0.8)
-        _logarithmic(at, "x")
-        _logarithmic(at, "y")
-        at.legend(fontsize="x-small")
-        _finish(at, title="theorem 5.3", xlabel="D + (eps + D)^2", ylabel="recovery error, min E|h - Q z|^2")
-    return figure
-
-
-def _predictivity(cells: Sequence[Cell], title: str) -> Figure | None:
-    """Does the loss tell which run recovers the latents? A point a run, a panel an objective."""
-    kinds = _values_of(_main(cells), "objective") or [None]
-    figure, axes = _canvas(1, len(kinds), title, width=3.6)
-    found = False
-    with mpl.rc_context(STYLE):
-        for at, objective in zip(axes[0], kinds):
-            of_one = [cell for cell in _main(cells) if objective in (None, cell.at.get("objective"))]
-            pairs = [
-                (loss, r2)
-                for cell in of_one
-                if "loss_tail" in cell.numbers and "r2_hz" in cell.numbers
-                for loss, r2 in zip(cell.numbers["loss_tail"].values, cell.numbers["r2_hz"].values)
-            ]
-            if not pairs:
-                continue
-            found = True
-            loss, r2 = np.array(pairs).T
-            at.plot(loss, r2, "o", color=MODEL_COLOURS[0], markersize=3.5, alpha=0.7)
-            if loss.min() > 0:
-                _logarithmic(at, "x")
-            name = OBJECTIVES.get(str(objective), "")
-            rank = f", rank correlation {_spearman(loss, r2):.2f} ({len(loss)} runs)" if len(loss) > 2 else ""
-            _finish(at, title=name + rank, xlabel="loss at the end", ylabel=NAMES["r2_hz"])
-    return figure if found else None
-
-
-def _spearman(a: np.ndarray, b: np.ndarray) -> float:
-    """Rank correlation; ties share their rank."""
-
-    def ranks(x: np.ndarray) -> np.ndarray:
-        _, inverse, counts = np.unique(x, return_inverse=True, return_counts=True)
-        return (np.cumsum(counts) - (counts - 1) / 2)[inverse]
-
-    if len(np.unique(a)) < 2 or len(np.unique(b)) < 2:
-        return float("nan")
-    return float(np.corrcoef(ranks(a), ranks(b))[0, 1])
+def _only(one: Strand, members: Sequence[Cell]) -> Strand:
+    kept = {id(cell) for cell in members}
+    return Strand(one.series, tuple(cell for cell in one.cells if id(cell) in kept), one.line)
 
 
 def _reacher(cells: Sequence[Cell], title: str) -> Figure:
-    """R2 over the correlation and over the stride, a line a lambda: on the evaluation images, and at home."""
-    figure, axes = _canvas(2, 2, title, width=4.2)
-    main = _main(cells)
+    """R2 over the correlation and over the stride, a line a lambda: on the evaluation images, and at home.
+
+    Theirs over rho is pooled over both angles, over delta the mean of both; ours is what stands beside it.
+    """
+    figure, axes = canvas(2, 2, title, width=4.4, height=3.0)
+    found = strands(cells, ("data",))
+    panels = []
+    kinds = (
+        ("rho", "r2_hz", "pooled", "rho of pairs"),
+        ("delta", "r2_hz_uniform", "mean of both", "delta, rows between the frames of a pair"),
+    )
     with mpl.rc_context(STYLE):
-        for column, (kind, unit) in enumerate((("rho", "rho"), ("delta", "delta, rows"))):
-            found = [(_after(kind, cell), cell) for cell in main]
-            numbered = sorted([(at, cell) for at, cell in found if at is not None], key=lambda one: one[0])
-            for row, name in enumerate(("r2_hz_uniform", "r2_hz_own")):
-                at = axes[row, column]
-                for colour, marker, lam in zip(MODEL_COLOURS, MODEL_MARKERS, _values_of(main, "recipe.lam")):
-                    of_one = [one for one in numbered if one[1].at["recipe.lam"] == lam]
-                    shown = [(x, cell.numbers[name]) for x, cell in of_one if name in cell.numbers]
-                    label = f"lambda {lam:g}"
-                    at.plot([x for x, _ in shown], [one.mean for _, one in shown], color=colour, label=label)
-                    for x, one in shown:
-                        at.plot([x] * len(one.values), list(one.values), marker, color=colour, ms=4)
-                    theirs = "r2_hz" if kind == "rho" else "r2_hz_uniform"
-                    marks = [(x, cell.theirs[theirs]) for x, cell in of_one if theirs in cell.theirs]
-                    if row == 0 and marks:
-                        hollow = colour if kind == "rho" else INK
-                        at.plot(*zip(*marks), "o--", color=hollow, mfc="none", ms=6, linewidth=0.8)
-                if kind == "delta":
-                    _logarithmic(at, "x", base=2)
-                at.set_ylim(-0.5, 1.03)
-                where = "on N(0, I) images (hollow: theirs)" if row == 0 else "where it was trained"
-                _finish(at, title=f"R2 of the angles {where}", xlabel=unit)
-        _legend(figure, axes[0, 0] if axes[0, 0].lines else axes[0, 1])
+        for column, (kind, name, how, xlabel) in enumerate(kinds):
+            of_kind = [cell for cell in cells if _after(kind, cell) is not None]
+            there = [one for one in (_only(one, of_kind) for one in found) if one.cells]
+            ends = (("", "on images of N(0, I) angles"), ("_own", "where it was trained"))
+            for row, (end, where) in enumerate(ends):
+                measure = Measure(name + end, f"R2 of the angles, {how}")
+                panel = Panel(axes[row, column], measure)
+                _over(panel, there, "data", lambda cell, kind=kind: _after(kind, cell), 0.0)  # type: ignore[misc]
+                if kind == "delta" and of_kind:
+                    at_values(panel.axes, sorted({_after(kind, cell) or 0.0 for cell in of_kind}), base=2)
+                panel.axes.tick_params(axis="x", labelsize=SMALL)
+                panel.finish(title=where, xlabel=xlabel)
+                panels.append(panel)
+        explain(figure, found, panels, cells, line=True)
     return figure
 
 
 def _after(kind: str, cell: Cell) -> float | None:
     """The number of `rho 0.95`, where a cell is of that kind."""
     word, _, value = str(cell.at.get("data", "")).partition(" ")
-    return float(value) if word == kind else None
+    try:
+        return float(value) if word == kind else None
+    except ValueError:
+        return None
+
+
+# -- mixings side by side ----------------------------------------------------------------------------------
+
+
+def _two_d(cells: Sequence[Cell], title: str) -> Figure:
+    """1 - R2 and the orthogonality error of each mixing and objective, theirs beside ours."""
+    measures = [
+        Measure(name, LACKING[name], lacking=True, logarithmic=True) for name in ("r2_hz", "r2_hz_grid")
+    ]
+    label = "orthogonality error on the grid, ||Q'Q - I||_F / sqrt(2)"
+    measures.append(Measure("orthogonality_error_grid", label, logarithmic=True))
+    found = strands(cells, ("mixing",))
+    groups: dict[Any, list[tuple[Strand, Cell]]] = {mixing: [] for mixing in values_of(cells, "mixing")}
+    for strand in found:  # a control's mixing is not said where all of its runs share it
+        for cell in strand.cells:
+            groups.setdefault(cell.at.get("mixing", cell.arm), []).append((strand, cell))
+    x = _beside(groups)
+    heads = ("where the latents are", "on the grid, as published", "is the map a rotation? on the grid")
+    figure, axes = canvas(1, len(measures), title, width=max(3.6, 1.15 * len(groups)), height=3.3)
+    panels = [Panel(at, measure) for at, measure in zip(axes[0], measures)]
+    with mpl.rc_context(STYLE):
+        for panel, head in zip(panels, heads):
+            name = panel.measure.name
+            for one in found:
+                panel.ours([(x[id(cell)], cell.numbers.get(name)) for cell in one.cells], one.series, "none")
+                marks = [(x[id(cell)], cell.theirs[name]) for cell in one.cells if name in cell.theirs]
+                panel.theirs(marks, one.series, "none")
+            panel.finish(title=head)
+            at = panel.axes
+            at.set_xlim(-0.5, len(groups) - 0.5)
+            labels = [textwrap.fill(str(group), 10) for group in groups]
+            at.set_xticks(range(len(groups)), labels, fontsize=SMALL)
+            at.grid(visible=False, axis="x")
+            for edge in range(1, len(groups)):
+                at.axvline(edge - 0.5, color=FAINT, lw=0.8)
+        explain(figure, found, panels, cells, line=False)
+    return figure
+
+
+def _beside(groups: Mapping[Any, Sequence[tuple[Strand, Cell]]]) -> dict[int, float]:
+    """Where each cell (by its id) stands in its group, whose own place is 0, 1, 2, ..."""
+    step = 0.8 / max(3, *(len(members) for members in groups.values()))
+    return {
+        id(cell): place + step * (number - (len(members) - 1) / 2)
+        for place, members in enumerate(groups.values())
+        for number, (_, cell) in enumerate(members)
+    }
 
 
 KINDS: dict[str, Callable[[Sequence[Cell], str], Figure]] = {

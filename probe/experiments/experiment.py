@@ -18,7 +18,7 @@ axis's own name, or under `label`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -130,12 +130,11 @@ class Experiment(_Entry):
             raise ValueError(f"figure {self.figure} needs the axes {', '.join(lacking)} under vary")
         if MAIN in self.controls:
             raise ValueError(f"a control cannot be called {MAIN}, as what is no control is")
-        for name, vary in {
-            "vary": self.vary,
-            **{f"controls, {k}": c.vary for k, c in self.controls.items()},
-        }.items():
-            for axis, values in vary.items():
-                check_labels(f"{name}: {axis}", axis, values)
+        for axis, values in self.vary.items():
+            _check_labels(f"vary: {axis}", axis, values)
+        for name, control in self.controls.items():
+            for axis, values in control.vary.items():
+                _check_labels(f"controls, {name}: {axis}", axis, values)
         for setting, as_ in self.as_.items():
             for axis, values in as_.without.items():
                 for value in values:
@@ -144,19 +143,17 @@ class Experiment(_Entry):
 
     @model_validator(mode="after")
     def _numbers_are_there(self) -> Experiment:
-        known = NUMBERS[self.kind]
         for name in self.shown:
-            if name not in known:
-                raise ValueError(f"shown has {name}, which is no number of a run{_maybe(name, known)}")
+            self._check_number("shown", name)
         for entry in self.published:
             self._check_published(entry, [*self.vary])
         if self.choose is not None:
             axis = self.choose.axis
             if axis not in self.vary:
-                raise ValueError(f"choose has the axis {axis}, which vary has not{_maybe(axis, self.vary)}")
+                near = nearest(axis, self.vary)
+                raise ValueError(f"choose has the axis {axis}, which vary has not: {near}")
             for name in self.choose.by.values():
-                if name not in known:
-                    raise ValueError(f"choose has {name}, which is no number of a run{_maybe(name, known)}")
+                self._check_number("choose", name)
             for entry in self.choose.published:
                 self._check_published(entry, [one for one in self.vary if one != axis])
         return self
@@ -166,17 +163,23 @@ class Experiment(_Entry):
         every = [self.vary, *(control.vary for control in self.controls.values())]
         return [label_of(axis, value) for vary in every for value in vary.get(axis, [])]
 
-    def _check_published(self, entry: Mapping[str, Any], axes: Sequence[str]) -> None:
+    def _check_number(self, where: str, name: str, axes: Sequence[str] = ()) -> None:
         known = NUMBERS[self.kind]
+        if name not in known:
+            what = "neither an axis nor a number" if axes else "no number"
+            raise ValueError(
+                f"{where} has {name}, which is {what} of a run: {nearest(name, [*axes, *known])}"
+            )
+
+    def _check_published(self, entry: Mapping[str, Any], axes: Sequence[str]) -> None:
         for axis in axes:
             if axis not in entry:
                 raise ValueError(f"published has an entry without {axis}: {dict(entry)}")
             _check_label("published", axis, entry[axis], [label_of(axis, one) for one in self.vary[axis]])
-        for name in entry.keys() - set(axes):
-            if name not in known:
-                near = _maybe(name, [*axes, *known])
-                raise ValueError(f"published has {name}, which is neither an axis nor a number{near}")
-            value = entry[name]
+        for name, value in entry.items():
+            if name in axes:
+                continue
+            self._check_number("published", name, axes)
             if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
                 raise ValueError(f"published has {name} {value!r}, which is no number")
 
@@ -202,7 +205,7 @@ class Experiment(_Entry):
                     shown = ", ".join(map(str, known))
                     raise InputError(where, f"has no {axis} {value}", f"it has {shown}")
             try:
-                check_labels(axis, axis, vary[axis])
+                _check_labels(axis, axis, vary[axis])
             except ValueError as error:
                 raise InputError(where, str(error), "give each value once") from None
         controls = {
@@ -229,7 +232,7 @@ def label_of(axis: str, value: Value) -> Any:
     return value.get(LABEL, value.get(axis)) if isinstance(value, dict) else value
 
 
-def check_labels(where: str, axis: str, values: Sequence[Value]) -> None:
+def _check_labels(where: str, axis: str, values: Sequence[Value]) -> None:
     """ValueError where an axis has no value, one without a name, or two of one name."""
     if not values:
         raise ValueError(f"{where} has no values")
@@ -248,10 +251,6 @@ def _check_label(where: str, axis: str, label: Any, labels: Sequence[Any]) -> No
     if label not in labels:
         known = f"it has {', '.join(map(str, labels))}" if labels else "there is no such axis"
         raise ValueError(f"{where} has {axis} {label}, which no run has: {known}")
-
-
-def _maybe(name: str, known: Iterable[str]) -> str:
-    return f": {nearest(name, known)}"
 
 
 def experiment_names() -> list[str]:

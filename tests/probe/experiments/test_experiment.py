@@ -165,7 +165,7 @@ def test_groups_hold_jobs_that_can_be_trained_together(small: Experiment) -> Non
         (
             "- {mixing: banana, objective: sigreg,",
             "- {mixing: banana, objective: sigreg, r2_hz_inn: 0.5,",
-            "published has r2_hz_inn, which is neither an axis nor a number: did you mean r2_hz_in",
+            "published has r2_hz_inn, which is neither an axis nor a number of a run: did you mean r2_hz_in",
         ),
         (
             "- {mixing: banana, objective: sigreg,",
