@@ -122,7 +122,7 @@ def sweep(
     from probe.experiments.jobs import groups
     from probe.experiments.pair_checks import pair_checks
     from probe.experiments.sweep import run_sweep
-    from probe.experiments.tables import rows_of, write_tables
+    from probe.experiments.tables import rows_of, with_choice, write_tables
     from probe.experiments.training import perform
     from reports.sweep_figures import draw_sweep
 
@@ -144,7 +144,8 @@ def sweep(
         rows = rows_of(planned, to)
         checks = pair_checks(planned) if loaded.kind == "worlds" else []
         cells, results = write_tables(loaded, setting, rows, folder, checks)
-        pictures = draw_sweep(loaded.figure, cells, f"{loaded.title} (as: {setting})", folder)
+        shown = with_choice(loaded, setting, cells)
+        pictures = draw_sweep(loaded.figure, shown, f"{loaded.title} (as: {setting})", folder)
         lost = sum(cell.failed for cell in cells)
         tail = f", {lost} diverged" if lost else ""
         terminal.say(

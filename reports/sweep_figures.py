@@ -1,6 +1,6 @@
 """The figures of a sweep: theirs hollow beside ours, a seed a point, controls in grey.
 
-They are drawn from `cells` (`reports.sweep_panels.Cell`); the two that every experiment has, of the theorem's
+They are drawn from `cells` (`reports.sweep_cells.Cell`); the two that every experiment has, of the theorem's
 bound and of what the loss tells, are in `reports.sweep_theorem_figures`.
 """
 
@@ -21,28 +21,24 @@ from matplotlib.figure import Figure
 from bars.files import write_whole
 from reports.marks import CONTROL_COLOUR, FAINT, INK, STYLE
 from reports.numbers import plain, signed
+from reports.sweep_cells import Cell, Strand, main_of, number_of, said, strands, values_of
 from reports.sweep_panels import (
     SMALL,
-    Cell,
     Measure,
     Panel,
-    Strand,
+    Point,
     at_values,
     canvas,
     diverged_note,
     explain,
     legend,
-    main_of,
-    number_of,
-    strands,
-    values_of,
 )
 from reports.sweep_theorem_figures import bound_figure, predictivity_figure
 
 DPI = 150
 CELL_IN = (0.5, 0.33)  # of a heat map: least width and height of a cell
 
-ORTHOGONALITY = "orthogonality error, ||Q'Q - I||_F / sqrt(N)"
+ORTHOGONALITY = "orthogonality error, ||Q'Q - I|| / sqrt(N)"
 LACKING = {
     "r2_hz": "1 - R2 of z from h, new rows",
     "r2_hz_in": "1 - R2 of z from h, rows of the fit",
@@ -60,7 +56,7 @@ def draw_sweep(figure: str | None, cells: Sequence[Cell], title: str, folder: st
     folder : where FIGURE.png, predictivity.png and bound.png are written; one that these cells do not give is
         removed there, as it would show others.
     """
-    own = {} if figure is None else {figure: KINDS[figure](cells, title)}
+    own = {} if figure is None or not main_of(cells) else {figure: KINDS[figure](cells, title)}
     drawn: dict[str, Figure | None] = {
         **own,
         "bound": bound_figure(cells, title),
@@ -108,9 +104,10 @@ def _grid(cells: Sequence[Cell], title: str) -> Figure:
             grey: list[tuple[str, list[Cell | None]]] = []
             for one in along:
                 of_rho = {cell.at.get("world.rho"): cell for cell in one.cells}
-                grey.append((one.series.label, [of_rho.get(rho) for rho in rhos]))
+                grey.append((textwrap.fill(one.series.label, 14), [of_rho.get(rho) for rho in rhos]))
             for panel, whose in zip(row, columns):
-                lines = [*rows, *grey] if whose == "ours" else rows
+                blank: list[tuple[str, list[Cell | None]]] = [("", [None] * len(rhos)) for _ in grey]
+                lines = [*rows, *(grey if whose == "ours" else blank)]  # as high, to be read across
                 label = of if whose != "ours - theirs" else f"ours - theirs, {of.partition(' (')[0]}"
                 _heat_map(panel, lines, name, whose, label)
                 panel.set_xticks(range(len(rhos)), [f"{rho:g}" for rho in rhos], fontsize=SMALL)
@@ -178,18 +175,31 @@ def _heat_map(
 def _over(
     panel: Panel, found: Sequence[Strand], axis: str, x: Callable[[Cell], float | None], spread: float
 ) -> None:
-    """Strands over a numeric axis, a little apart (by factors of 2^spread) so that none hides another."""
+    """Strands over a numeric axis, a little apart (by factors of 2^spread, half an octave in all at most) so
+    that none hides another.
+    """
     name = panel.measure.name
     for number, one in enumerate(found):
-        factor = 2 ** (spread * (number - (len(found) - 1) / 2))
-        there = [(place * factor, cell) for cell in one.cells if (place := x(cell)) is not None]
+        factor = 2 ** (min(spread, 0.5 / len(found)) * (number - (len(found) - 1) / 2))
         for cell in one.cells:
             if x(cell) is None:
                 panel.across(cell.numbers.get(name), one.series, one.line)
-        if there:
-            panel.ours([(place, cell.numbers.get(name)) for place, cell in there], one.series, one.line)
-        marks = [(place, cell.theirs[name]) for place, cell in there if name in cell.theirs]
-        panel.theirs(marks, one.series)
+        points = [
+            Point(place * factor, cell, said(axis, cell.at[axis]))
+            for cell in one.cells
+            if (place := x(cell)) is not None
+        ]
+        _ours_and_theirs(panel, one, points, one.line, "--")
+
+
+def _ours_and_theirs(
+    panel: Panel, one: Strand, points: Sequence[Point[Cell]], line: str, hollow: str
+) -> None:
+    name = panel.measure.name
+    if points:
+        panel.ours([Point(at.x, at.value.numbers.get(name), at.where) for at in points], one.series, line)
+    marks = [Point(at.x, at.value.theirs[name], at.where) for at in points if name in at.value.theirs]
+    panel.theirs(marks, one.series, hollow)
 
 
 def _scaling(cells: Sequence[Cell], title: str) -> Figure:
@@ -216,7 +226,7 @@ def _scaling(cells: Sequence[Cell], title: str) -> Figure:
 
 
 def _gennorm(cells: Sequence[Cell], title: str) -> Figure:
-    """R2 over alpha: on the published grid, and where the latents are; a column a mixing, one for controls."""
+    """R2 over alpha, on the published grid and where latents are; a column a mixing, one for controls."""
     axis = "world.source.alpha"
     columns: dict[Any, list[Cell]] = {mixing: [] for mixing in values_of(cells, "mixing")}
     for cell in cells:  # a control's mixing is not said where all of its runs share it
@@ -227,7 +237,7 @@ def _gennorm(cells: Sequence[Cell], title: str) -> Figure:
         Measure("r2_hz_grid", "R2 of z from h, grid [-3, 3]^2"),
         Measure("r2_hz", "R2 of z from h, new rows"),
     ]
-    figure, axes = canvas(len(measures), len(columns), title, width=3.4)
+    figure, axes = canvas(len(measures), len(columns), title, width=3.1)
     panels = []
     with mpl.rc_context(STYLE):
         for row, measure in enumerate(measures):
@@ -235,9 +245,12 @@ def _gennorm(cells: Sequence[Cell], title: str) -> Figure:
                 panel = Panel(at, measure)
                 there = [_only(one, members) for one in found]
                 _over(panel, there, axis, lambda cell: number_of(cell.at.get(axis)), 0.06)
-                at.axvline(2, color=INK, linewidth=0.6)
+                at.axvline(2, color=INK, linewidth=0.7, linestyle=":")
                 at_values(at, alphas, base=2)
                 panel.finish(title=str(head), xlabel="alpha of the latents (2: Gaussian)")
+                at.tick_params(axis="x", labelsize=7)
+                if at is not axes[row, 0]:
+                    at.set_ylabel("")
                 panels.append(panel)
         explain(figure, found, panels, cells, line=True)
     return figure
@@ -253,13 +266,14 @@ def _reacher(cells: Sequence[Cell], title: str) -> Figure:
 
     Theirs over rho is pooled over both angles, over delta the mean of both; ours is what stands beside it.
     """
-    figure, axes = canvas(2, 2, title, width=4.4, height=3.0)
     found = strands(cells, ("data",))
     panels = []
-    kinds = (
+    kinds = [
         ("rho", "r2_hz", "pooled", "rho of pairs"),
         ("delta", "r2_hz_uniform", "mean of both", "delta, rows between the frames of a pair"),
-    )
+    ]
+    kinds = [one for one in kinds if any(_after(one[0], cell) is not None for cell in cells)] or kinds
+    figure, axes = canvas(2, len(kinds), title, width=4.4, height=3.0)
     with mpl.rc_context(STYLE):
         for column, (kind, name, how, xlabel) in enumerate(kinds):
             of_kind = [cell for cell in cells if _after(kind, cell) is not None]
@@ -295,7 +309,7 @@ def _two_d(cells: Sequence[Cell], title: str) -> Figure:
     measures = [
         Measure(name, LACKING[name], lacking=True, logarithmic=True) for name in ("r2_hz", "r2_hz_grid")
     ]
-    label = "orthogonality error on the grid, ||Q'Q - I||_F / sqrt(2)"
+    label = "orthogonality error, grid [-3, 3]^2"
     measures.append(Measure("orthogonality_error_grid", label, logarithmic=True))
     found = strands(cells, ("mixing",))
     groups: dict[Any, list[tuple[Strand, Cell]]] = {mixing: [] for mixing in values_of(cells, "mixing")}
@@ -304,15 +318,13 @@ def _two_d(cells: Sequence[Cell], title: str) -> Figure:
             groups.setdefault(cell.at.get("mixing", cell.arm), []).append((strand, cell))
     x = _beside(groups)
     heads = ("where the latents are", "on the grid, as published", "is the map a rotation? on the grid")
-    figure, axes = canvas(1, len(measures), title, width=max(3.6, 1.15 * len(groups)), height=3.3)
+    figure, axes = canvas(1, len(measures), title, width=max(3.6, 0.85 * len(groups) + 0.5), height=3.3)
     panels = [Panel(at, measure) for at, measure in zip(axes[0], measures)]
     with mpl.rc_context(STYLE):
         for panel, head in zip(panels, heads):
-            name = panel.measure.name
             for one in found:
-                panel.ours([(x[id(cell)], cell.numbers.get(name)) for cell in one.cells], one.series, "none")
-                marks = [(x[id(cell)], cell.theirs[name]) for cell in one.cells if name in cell.theirs]
-                panel.theirs(marks, one.series, "none")
+                points = [Point(x[id(cell)], cell, str(cell.at.get("mixing", ""))) for cell in one.cells]
+                _ours_and_theirs(panel, one, points, "none", "none")
             panel.finish(title=head)
             at = panel.axes
             at.set_xlim(-0.5, len(groups) - 0.5)

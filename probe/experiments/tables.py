@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from scipy import stats
 
+from encoders.encoder import canonical_json
 from hardware.disk import disk_errors, write_atomically
 from probe.experiments.experiment import MAIN, Experiment, Setting
 from probe.experiments.numbers import reads_latents
@@ -187,6 +188,17 @@ def chosen(experiment: Experiment, setting: Setting, found: Sequence[Cell]) -> l
             ),
         )
         for cell in best.values()
+    ]
+
+
+def with_choice(experiment: Experiment, setting: Setting, found: Sequence[Cell]) -> list[Cell]:
+    """Cells as a figure shows them: one that was chosen has the paper's numbers of its choice too."""
+    picked = {canonical_json(cell.at): cell.theirs for cell in chosen(experiment, setting, found)}
+    return [
+        replace(cell, theirs={**picked.get(canonical_json(cell.at), {}), **cell.theirs})
+        if cell.arm == MAIN
+        else cell
+        for cell in found
     ]
 
 

@@ -16,7 +16,7 @@ from hardware import InputError
 from probe.experiments.experiment import Choose, Experiment, load_experiment
 from probe.experiments.pair_checks import pair_checks
 from probe.experiments.plan import plan
-from probe.experiments.tables import Summary, cells, chosen, of_best_restarts, write_tables
+from probe.experiments.tables import Summary, cells, chosen, of_best_restarts, with_choice, write_tables
 from tests.probe.experiments.small import SMALL, write_small
 
 
@@ -133,7 +133,11 @@ def test_of_one_axis_the_best_value_is_chosen_at_each_place_of_the_others(
     ]
     assert [one.at["objective"] for one in by_new] == ["sigreg", "infonce"]
     assert by_fit[0].theirs == {"r2_hz": 0.52, "r2_zh": 0.3} and by_fit[1].theirs == {}
-    assert chosen(small, "published", found) == []
+    assert chosen(small, "published", found) == [] and with_choice(small, "published", found) == found
+    shown = with_choice(choosing, "theorem", found)
+    drawn = {tuple(one.at.values()): one.theirs for one in shown if one.arm == "main"}
+    assert drawn["banana", "sigreg"] == {"r2_hz_in": 0.5, "r2_hz": 0.52, "r2_zh": 0.3}
+    assert drawn["banana", "infonce"] == {}
     text = (tmp_path / "out/table.md").read_text()
     below = text[text.index("## The objective of the greatest r2_hz_in") :]
     assert "Of sigreg, infonce, by the mean over seeds." in below and "| banana | infonce |" in below
