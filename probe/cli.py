@@ -13,7 +13,13 @@ from typing import Any
 
 import typer
 
-from probe import reacher_verbs, recording_verbs, study_verbs, sweep_verbs  # noqa: F401  for their verbs
+from probe import (  # noqa: F401  for their verbs
+    reacher_distributions_verb,
+    reacher_verbs,
+    recording_verbs,
+    study_verbs,
+    sweep_verbs,
+)
 from probe.terminal import DONE, INTERRUPTED, Terminal, disk_error, expected_errors, quiet_pipes
 from probe.verbs import app
 
