@@ -6,20 +6,11 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from concurrent.futures import Future, ProcessPoolExecutor
+from typing import Any
 
 from hardware.errors import InputError
-
-
-@contextmanager
-def starting_workers() -> Iterator[None]:
-    """Around what may start a process: it is born deaf to Ctrl-C, before `begin_worker` can make it so."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def begin_worker() -> None:
@@ -33,6 +24,30 @@ def _end_with_the_parent() -> None:
     if parent is not None:
         parent.join()
         os._exit(1)
+
+
+class WorkerPool(ProcessPoolExecutor):
+    """Spawned processes that begin by `begin_worker`, and are deaf to Ctrl-C from their birth on.
+
+    Parameters
+    ----------
+    count : most processes; one is started where a task finds none idle.
+    begin, arguments : what a process calls first, in place of `begin_worker`, which it is to call.
+    """
+
+    def __init__(
+        self, count: int, begin: Callable[..., None] = begin_worker, arguments: tuple[Any, ...] = ()
+    ) -> None:
+        context = multiprocessing.get_context("spawn")
+        super().__init__(count, mp_context=context, initializer=begin, initargs=arguments)
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """As any executor's; a process that is started here inherits that SIGINT is blocked."""
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            return super().submit(fn, *args, **kwargs)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def worker_died(where: str, remedy: str) -> InputError:

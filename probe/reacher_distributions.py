@@ -23,7 +23,7 @@ from scipy import stats
 from encoders.losses import sigreg
 from hardware.errors import InputError
 from hardware.recording import Progress
-from reports.reacher_distributions import (
+from reports.reacher_found import (
     BOTH,
     JOINTS,
     WHATS,

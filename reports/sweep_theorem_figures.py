@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from matplotlib.transforms import ScaledTranslation
 from numpy.typing import NDArray
+from scipy import stats
 
 from reports.marks import CONTROL_COLOUR, INK, MODEL_COLOURS, STYLE, Series
 from reports.numbers import count
@@ -262,11 +263,6 @@ def _told_together(groups: Sequence[Floats]) -> str:
 
 def _spearman(a: Floats, b: Floats) -> float:
     """Rank correlation; ties share their rank; nan where one of both is the same everywhere."""
-
-    def ranks(x: Floats) -> Floats:
-        _, inverse, counts = np.unique(x, return_inverse=True, return_counts=True)
-        return np.asarray((np.cumsum(counts) - (counts - 1) / 2)[inverse], np.float64)
-
     if len(np.unique(a)) < 2 or len(np.unique(b)) < 2:
         return float("nan")
-    return float(np.corrcoef(ranks(a), ranks(b))[0, 1])
+    return float(stats.spearmanr(a, b).statistic)

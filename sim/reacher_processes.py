@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor
+from concurrent.futures import BrokenExecutor, Future
 from types import TracebackType
 
 import numpy as np
 
 from hardware.recording import Progress
-from hardware.workers import begin_worker, starting_workers, worker_died
+from hardware.workers import WorkerPool, worker_died
 from sim.reacher_rendering import FRAME_BYTES, SIDE, ReacherRenderer, require_angles
 
 BLOCK = (1 << 20) // FRAME_BYTES  # images a task, and a chunk of a store: about 1 MiB
@@ -36,14 +35,13 @@ class ReacherRenderers:
         blocks = 1 << 30 if images is None else -(-images // BLOCK)
         self._workers = max(1, min(workers or cores(), blocks // 2))  # a process takes a second to start
         self._here: ReacherRenderer | None = None
-        self._pool: ProcessPoolExecutor | None = None
+        self._pool: WorkerPool | None = None
 
     def __enter__(self) -> ReacherRenderers:
         if self._workers == 1:
             self._here = ReacherRenderer()
         else:
-            context = multiprocessing.get_context("spawn")
-            self._pool = ProcessPoolExecutor(self._workers, mp_context=context, initializer=begin_worker)
+            self._pool = WorkerPool(self._workers)
         return self
 
     def __exit__(
@@ -59,9 +57,7 @@ class ReacherRenderers:
         if self._here is not None:
             return self._here.description()
         assert self._pool is not None
-        with starting_workers():
-            described = self._pool.submit(_describe)
-        return _result(described)
+        return _result(self._pool.submit(_describe))
 
     def blocks(self, angles: np.ndarray, start: int = 0) -> Iterator[np.ndarray]:
         """Images of the states from row `start` on, uint8 (up to `BLOCK`, 64, 64, 3) each, in order.
@@ -79,8 +75,7 @@ class ReacherRenderers:
         waiting: deque[Future] = deque()
         try:
             for part in parts:
-                with starting_workers():
-                    waiting.append(self._pool.submit(_render, part))
+                waiting.append(self._pool.submit(_render, part))
                 if len(waiting) >= _AHEAD * self._workers:
                     yield _result(waiting.popleft())
             while waiting:

@@ -14,7 +14,7 @@ from probe.experiments.jobs import Job, build_job
 RESTART_STRIDE = 1000
 """Between the seeds of restarts, as published."""
 
-_FIELDS = {
+FIELDS = {
     "worlds": {*Job.model_fields},
     "reacher": {"pairs", "evaluation", "epochs", "steps", "source", "held_out", "images", "recipe"},
 }
@@ -100,7 +100,7 @@ def fitting(
     """
     fits = []
     for experiment in experiments:
-        fields = _FIELDS[experiment.kind]
+        fields = FIELDS[experiment.kind]
         its = {path: value for path, value in change.items() if path.partition(".")[0] in fields}
         fits.append((experiment, {axis: axes[axis] for axis in axes if axis in experiment.vary}, its))
     for option, name, used in (

@@ -19,7 +19,7 @@ import platform
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.synchronize import Event
@@ -34,7 +34,7 @@ from hardware.disk import disk_errors, held_alone, write_atomically
 from hardware.errors import InputError
 from hardware.recording import Progress
 from hardware.schema import parse_model
-from hardware.workers import begin_worker, starting_workers, worker_died
+from hardware.workers import WorkerPool, begin_worker, worker_died
 
 TELL_EVERY_S = 1.0
 
@@ -299,12 +299,11 @@ def _start(stop: Event) -> None:
 
 
 @contextmanager
-def _processes(count: int) -> Iterator[ProcessPoolExecutor]:
+def _processes(count: int) -> Iterator[WorkerPool]:
     """A pool whose workers end within a step when the block is left, however it is left."""
-    context = multiprocessing.get_context("spawn")
-    stop = context.Event()
+    stop = multiprocessing.get_context("spawn").Event()
     with _one_thread_each():
-        pool = ProcessPoolExecutor(count, mp_context=context, initializer=_start, initargs=(stop,))
+        pool = WorkerPool(count, _start, (stop,))
         try:
             yield pool
         finally:
@@ -332,8 +331,7 @@ def _default_workers() -> int:
 
 def _run_all(executor: Executor, tasks: Sequence[Task], to: Path, progress: Progress | None) -> None:
     total = sum(task.run_steps for task in tasks)
-    with starting_workers():
-        pending: dict[Future[str], Task] = {executor.submit(work, task): task for task in tasks}
+    pending: dict[Future[str], Task] = {executor.submit(work, task): task for task in tasks}
     finished, told = 0, ""
     try:
         while pending:

@@ -176,19 +176,12 @@ def chosen(experiment: Experiment, setting: Setting, found: Sequence[Cell]) -> l
     by = choose.by[setting]
     for cell in found:
         if cell.arm == MAIN and by in cell.numbers:
-            place = tuple(value for axis, value in cell.at.items() if axis != choose.axis)
+            elsewhere = {axis: value for axis, value in cell.at.items() if axis != choose.axis}
+            place = tuple(elsewhere.values())
             held = best.get(place)
             if held is None or cell.numbers[by].mean > held.numbers[by].mean:
-                best[place] = cell
-    return [
-        replace(
-            cell,
-            theirs=_theirs(
-                choose.published, {axis: value for axis, value in cell.at.items() if axis != choose.axis}
-            ),
-        )
-        for cell in best.values()
-    ]
+                best[place] = replace(cell, theirs=_theirs(choose.published, elsewhere))
+    return list(best.values())
 
 
 def with_choice(experiment: Experiment, setting: Setting, found: Sequence[Cell]) -> list[Cell]:

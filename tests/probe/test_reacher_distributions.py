@@ -17,7 +17,6 @@ import torch
 from scipy import integrate, stats
 
 from hardware.errors import InputError
-from probe.cli import main
 from probe.reacher_distributions import (
     DEPENDENT,
     RAW,
@@ -29,11 +28,13 @@ from probe.reacher_distributions import (
     sigreg_of,
     told_apart,
 )
-from probe.reacher_distributions_verb import COLUMNS, names_of_sets
-from reports.reacher_distributions import BOTH, JOINTS, WHATS, WHITENED, Outcome
+from probe.reacher_distributions_verb import names_of_sets
+from probe.reacher_distributions_written import COLUMNS
+from reports.reacher_found import BOTH, JOINTS, WHATS, WHITENED, Outcome
 from sim.reacher_draws import Draw, draw_evaluation, draw_ou, draw_trajectory
 from sim.reacher_pairs import PairSet, PairSetInfo, write_pair_set
 from sim.reacher_trajectories import episodes_of
+from tests.probe.command_line import run
 
 
 def some(n: int, *seed: int) -> np.ndarray:
@@ -373,13 +374,6 @@ def test_too_few_repeats() -> None:
 
 
 # -- the verb ----------------------------------------------------------------------------------------------
-
-
-def run(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str, str]:
-    with pytest.raises(SystemExit) as stopped:
-        main([str(word) for word in words])
-    out, err = capsys.readouterr()
-    return int(stopped.value.code or 0), out, " ".join(err.split())
 
 
 @pytest.fixture(scope="module")

@@ -11,18 +11,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from probe.cli import main
 from probe.reacher_picture import draw_pair_set, pair_correlations
 from sim.reacher_draws import draw_evaluation, draw_ou, draw_trajectory
 from sim.reacher_pairs import PairSet, write_pair_set
 from sim.reacher_trajectories import episodes_of
-
-
-def run(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str, str]:
-    with pytest.raises(SystemExit) as stopped:
-        main([str(word) for word in words])
-    out, err = capsys.readouterr()
-    return int(stopped.value.code or 0), out, " ".join(err.split())
+from tests.probe.command_line import run
 
 
 @pytest.fixture(scope="module")

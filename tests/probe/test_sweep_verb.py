@@ -8,15 +8,8 @@ from typing import Any
 
 import pytest
 
-from probe.cli import main
+from tests.probe.command_line import run
 from tests.probe.experiments.small import SMALL, write_small
-
-
-def run(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str, str]:
-    with pytest.raises(SystemExit) as stopped:
-        main([str(word) for word in words])
-    out, err = capsys.readouterr()
-    return int(stopped.value.code or 0), out, " ".join(err.split())
 
 
 def test_a_sweep_ends_with_tables_and_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,31 +6,23 @@ import itertools
 from collections.abc import Callable
 from pathlib import Path
 
-import matplotlib as mpl
 import numpy as np
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.transforms import Bbox
 from PIL import Image
 
-from reports.marks import INK, STYLE
+from reports.marks import INK
 from reports.reacher_distributions import (
-    BOTH,
-    WHATS,
-    Correlation,
-    Floor,
-    Outcome,
-    SetFound,
-    Shape,
-    ValueFound,
     autocorrelation_figure,
     differences_figure,
     draw_distributions,
     marginals_figure,
     sigreg_figure,
 )
+from reports.reacher_found import BOTH, WHATS, Correlation, Floor, Outcome, SetFound, Shape, ValueFound
+from tests.reports.overlaps import assert_apart
 
 RHOS, DELTAS = (0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.99), (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
 
@@ -116,17 +108,7 @@ def marks(at: Axes, colour: str | None = None) -> list[Line2D]:
 @pytest.mark.parametrize("sets", [ONE, BESIDE, MANY], ids=["one", "beside", "many"])
 def test_no_text_lies_on_another(kind: str, sets: list[SetFound]) -> None:
     figure = FIGURES[kind](sets)
-    with mpl.rc_context(STYLE):
-        figure.canvas.draw()
-    renderer = figure.canvas.get_renderer()  # type: ignore[attr-defined]
-    boxes = [at.get_tightbbox(renderer) for at in figure.axes if at.axison]
-    boxes += [one.get_window_extent(renderer) for one in figure.legends]
-    boxes.append(figure._suptitle.get_window_extent(renderer))  # type: ignore[attr-defined]
-    for first, second in itertools.combinations(boxes, 2):
-        shared = Bbox.intersection(first, second)
-        assert shared is None or min(shared.width, shared.height) < 1.5, kind
-    for box in boxes:
-        assert box.x0 > -1 and box.y0 > -1 and box.x1 < figure.bbox.x1 + 1 and box.y1 < figure.bbox.y1 + 1
+    assert_apart(figure, [at for at in figure.axes if at.axison], kind, 1.5)
     for at in (one for one in figure.axes if one.axison):
         left, right = sorted(at.get_xlim())
         ticks = [one for one in at.get_xticklabels() if left <= one.get_position()[0] <= right]

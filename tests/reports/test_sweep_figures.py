@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import itertools
 import random
 from pathlib import Path
 
-import matplotlib as mpl
 import numpy as np
 import pytest
 from matplotlib.colors import same_color
-from matplotlib.transforms import Bbox
 from PIL import Image
 from sweep_cells import AXES, MANY, Cell, Number, below, labels, line, names, number, places, some_cells, xy
 
-from reports.marks import CLIP_FLOOR, CONTROL_COLOUR, MODEL_COLOURS, STYLE
+from reports.marks import CLIP_FLOOR, CONTROL_COLOUR, MODEL_COLOURS
 from reports.sweep_figures import KINDS, draw_sweep
 from reports.sweep_panels import log_ticks
 from reports.sweep_theorem_figures import bound_figure, predictivity_figure
+from tests.reports.overlaps import assert_apart
 
 # -- every kind --------------------------------------------------------------------------------------------
 
@@ -52,17 +50,7 @@ def test_no_text_lies_on_another(kind: str, many: bool) -> None:
     title = "A title that is long enough to be broken over lines where the figure is not wide (as: published)"
     for figure in (KINDS[kind](cells, title), bound_figure(cells, title), predictivity_figure(cells, title)):
         assert figure is not None
-        with mpl.rc_context(STYLE):
-            figure.canvas.draw()
-        renderer = figure.canvas.get_renderer()  # type: ignore[attr-defined]
-        boxes = [at.get_tightbbox(renderer) for at in figure.axes]
-        boxes += [one.get_window_extent(renderer) for one in figure.legends]
-        boxes.append(figure._suptitle.get_window_extent(renderer))  # type: ignore[attr-defined]
-        for first, second in itertools.combinations(boxes, 2):
-            shared = Bbox.intersection(first, second)
-            assert shared is None or min(shared.width, shared.height) < 1, kind
-        for box in boxes:
-            assert box.x0 > -1 and box.y0 > -1 and box.x1 < figure.bbox.x1 + 1 and box.y1 < figure.bbox.y1 + 1
+        assert_apart(figure, figure.axes, kind)
 
 
 def test_a_figure_that_these_cells_do_not_give_is_removed(tmp_path: Path) -> None:

@@ -172,3 +172,5 @@ def test_the_rank_correlation_is_scipys() -> None:
     a, b = rng.integers(0, 6, 40).astype(float), rng.normal(size=40).round(1)
     assert _spearman(a, b) == pytest.approx(spearmanr(a, b).statistic)
     assert np.isnan(_spearman(a, np.ones(40)))
+    ranks = np.array([1.0, 2.5, 2.5, 4.0]), np.array([1.0, 3.0, 2.0, 4.0])  # by hand: ties share theirs
+    assert _spearman(np.array([7.0, 8, 8, 20]), ranks[1]) == pytest.approx(np.corrcoef(*ranks)[0, 1])

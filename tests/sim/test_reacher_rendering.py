@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from hardware.errors import InputError
+from hardware.workers import WorkerPool
 from sim import reacher_processes, reacher_rendering
 from sim.reacher_processes import BLOCK, ReacherRenderers, render_states
 from sim.reacher_rendering import ReacherRenderer
@@ -171,10 +172,7 @@ def test_rendering_goes_on_from_a_row(angles, expected) -> None:
 
 
 def test_an_error_of_a_worker_arrives_as_it_was_and_its_death_as_one_error(monkeypatch) -> None:
-    pool = reacher_processes.ProcessPoolExecutor(
-        1, mp_context=reacher_processes.multiprocessing.get_context("spawn")
-    )
-    with pool:
+    with WorkerPool(1) as pool:
         with pytest.raises(InputError, match="no context") as error:
             reacher_processes._result(pool.submit(_refuse))
         assert (error.value.where, error.value.remedy) == ("OpenGL (egl)", "install it")

@@ -11,7 +11,8 @@ from hardware import InputError
 from probe.experiments.experiment import Experiment, experiment_names, load_experiment
 from probe.experiments.jobs import Job, groups
 from probe.experiments.numbers import NUMBERS
-from probe.experiments.plan import fitting, plan
+from probe.experiments.plan import FIELDS, fitting, plan
+from probe.experiments.reacher import ReacherJob
 from sim.mixings import Mixings
 from tests.probe.experiments.small import SMALL, write_small
 
@@ -174,6 +175,11 @@ def test_groups_hold_jobs_that_can_be_trained_together(small: Experiment) -> Non
         ),
         (
             "- {mixing: banana, objective: sigreg,",
+            "- {mixin: banana,",
+            "published has an entry without mixing",
+        ),
+        (
+            "- {mixing: banana, objective: sigreg,",
             "- {mixing: apple, objective: sigreg,",
             "published has mixing apple, which no run has: it has banana, coupling",
         ),
@@ -290,6 +296,8 @@ def test_all_experiments_take_what_fits_them() -> None:
     }
     assert fits["scaling"] == ({"world.dim": [4]}, {"batch_size": 64})
     assert fits["grid"] == ({"lam": [0.1]}, {"batch_size": 64}) and fits["reacher"] == ({}, {"epochs": 2})
+    of_job = {*ReacherJob.model_fields} - {"kind", "condition", "value"}  # an axis gives these
+    assert FIELDS["reacher"] == of_job | {"epochs", "steps"} and FIELDS["worlds"] == {*Job.model_fields}
     with pytest.raises(InputError, match=r"--vary wrold.dim: fits no experiment"):
         fitting(every, {"wrold.dim": [4]}, {})
     with pytest.raises(InputError, match="--set batchsize: fits no experiment"):
